@@ -1,0 +1,31 @@
+"""Secondary KV-cache tiers: the protocol, the factory and the host-memory tier."""
+
+from kvreg.tiering.base import (
+    JobResult,
+    LookupResult,
+    OffloadPolicy,
+    ReqContext,
+    RequestOffloadingContext,
+    ScheduleEndContext,
+    SecondaryTierManager,
+    TransferJob,
+    get_offload_block_hash,
+    get_offload_group_idx,
+    make_offload_key,
+)
+from kvreg.tiering.factory import SecondaryTierFactory
+
+__all__ = [
+    "JobResult",
+    "LookupResult",
+    "OffloadPolicy",
+    "ReqContext",
+    "RequestOffloadingContext",
+    "ScheduleEndContext",
+    "SecondaryTierFactory",
+    "SecondaryTierManager",
+    "TransferJob",
+    "get_offload_block_hash",
+    "get_offload_group_idx",
+    "make_offload_key",
+]

@@ -1,0 +1,44 @@
+"""Builds the extension modules; everything else about the package stands in pyproject.toml."""
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+INCLUDE = ["csrc", "csrc/include"]
+# No -march: one wheel runs on every CPU of its architecture, and the copy kernels carry their
+# own target attributes.
+COMPILE = ["-std=c11", "-O3", "-fvisibility=hidden", "-pthread"]
+
+COPY = ["csrc/copy.c", "csrc/os.c"]
+TIER = [
+    *COPY,
+    "csrc/backend_dram.c",
+    "csrc/cache.c",
+    "csrc/index.c",
+    "csrc/policy_lru.c",
+    "csrc/tier.c",
+    "csrc/transfer.c",
+]
+
+
+def extension(module: str, c_sources: list[str]) -> Extension:
+    """One Cython module and the C files below it."""
+    return Extension(
+        module,
+        sources=[module.replace(".", "/") + ".pyx", *c_sources],
+        include_dirs=INCLUDE,
+        extra_compile_args=COMPILE,
+        extra_link_args=["-pthread"],
+    )
+
+
+setup(
+    ext_modules=cythonize(
+        [
+            extension("kvreg.specs", []),
+            extension("kvreg.block_copy", TIER),
+            extension("kvreg.tiering._host", TIER),
+        ],
+        build_dir="build/cython",
+        compiler_directives={"language_level": 3},
+    )
+)
