@@ -8,7 +8,14 @@ INCLUDE = ["csrc", "csrc/include"]
 # own target attributes.
 COMPILE = ["-std=c11", "-O3", "-fvisibility=hidden", "-pthread"]
 
-COPY = ["csrc/copy.c", "csrc/os.c"]
+COPY = [
+    "csrc/cache_size.c",
+    "csrc/copy.c",
+    "csrc/copy_neon.c",
+    "csrc/copy_x86.c",
+    "csrc/error.c",
+    "csrc/os.c",
+]
 TIER = [
     *COPY,
     "csrc/backend_dram.c",
