@@ -28,7 +28,7 @@ static void loop_neon(char *dst, const char *src, size_t bytes, const char *ahea
 /* Stores a pair of registers with the non-temporal hint, for which C has no intrinsic. */
 static inline void store_pair_nt(char *dst, uint8x16_t a, uint8x16_t b)
 {
-    __asm__("stnp %q1, %q2, %0" : "=m"(*(char(*)[32])dst) : "w"(a), "w"(b));
+    __asm__("stnp %q1, %q2, [%3]" : "=m"(*(char(*)[32])dst) : "w"(a), "w"(b), "r"(dst));
 }
 
 static void loop_neon_nt(char *dst, const char *src, size_t bytes, const char *ahead)
