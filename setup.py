@@ -9,7 +9,6 @@ INCLUDE = ["csrc", "csrc/include"]
 COMPILE = ["-std=c11", "-O3", "-fvisibility=hidden", "-pthread"]
 
 COPY = [
-    "csrc/cache_size.c",
     "csrc/copy.c",
     "csrc/copy_neon.c",
     "csrc/copy_x86.c",
@@ -42,7 +41,7 @@ setup(
     ext_modules=cythonize(
         [
             extension("kvreg.specs", []),
-            extension("kvreg.block_copy", TIER),
+            extension("kvreg.block_copy", [*COPY, "csrc/transfer.c"]),
             extension("kvreg.tiering._host", TIER),
         ],
         build_dir="build/cython",

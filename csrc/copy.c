@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "cache_size.h"
+#include "os.h"
 
 static void copy_portable(void *dst, const void *src, size_t bytes, const void *next)
 {
@@ -20,7 +20,7 @@ unsigned kvreg_copy_cpu_features(void)
 }
 #endif
 
-/* ---- the choice ---- */
+/* -- The choice ---------------------------------------------------------------------------- */
 
 typedef struct variant {
     const kvreg_copy_kernel *kernel;
@@ -101,7 +101,7 @@ kvreg_status kvreg_copy_choose(size_t block_bytes, size_t working_set_bytes,
                                  working_set_bytes, kernel, error);
 }
 
-/* ---- the checks ---- */
+/* -- The checks ---------------------------------------------------------------------------- */
 
 static char *row_at(const kvreg_rows *side, size_t row)
 {
@@ -212,7 +212,7 @@ kvreg_status kvreg_copy_check(const kvreg_rows *dst, const uint32_t *dst_ids,
     return status;
 }
 
-/* ---- the copy ---- */
+/* -- The copy ------------------------------------------------------------------------------ */
 
 void kvreg_copy_run(const kvreg_copy_kernel *kernel,
                     const kvreg_rows *dst, const uint32_t *dst_ids,

@@ -274,6 +274,23 @@ uint32_t kvreg_os_usable_cpus(const char *root)
     return cpus;
 }
 
+size_t kvreg_os_llc_bytes(const char *root)
+{
+    char path[PATH_MAX];
+    uint64_t level, kib, last = 0, bytes = 0;
+    for (int i = 0;; i++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/level", i);
+        if (!read_number(root, path, &level))
+            return (size_t)bytes;
+        /* The size reads "2048K". */
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+        if (level > last && read_number(root, path, &kib)) {
+            last = level;
+            bytes = kib * 1024;
+        }
+    }
+}
+
 /* -- Clock and chance ---------------------------------------------------------------------- */
 
 uint64_t kvreg_os_monotonic_ns(void)
