@@ -22,11 +22,13 @@ typedef struct job_list {
     tier_job *oldest, *newest;
 } job_list;
 
+/* How far a tier's end has come; see kvreg_tier_close. */
+typedef enum tier_phase { OPEN, CLOSING, WITHOUT_CACHE, CLOSED } tier_phase;
+
 struct kvreg_tier {
     kvreg_rows primary;
     size_t block_bytes;
     uint32_t forks; /* kvreg_os_fork_count() where the tier was made */
-    bool closed;
 
     void *region;
     size_t region_bytes;
@@ -40,9 +42,10 @@ struct kvreg_tier {
     kvreg_os_mutex results_lock;
     kvreg_os_condition finished; /* a job left the list of those in flight, or a waiter left */
     job_list in_flight, results; /* these, and all below, under the results lock */
+    tier_phase phase;
     uint64_t next_number;
     uint32_t waiters;            /* threads in kvreg_tier_drain */
-    kvreg_tier_stats stats;      /* all but the cache's */
+    kvreg_tier_stats stats;      /* those of the cache once it is gone */
 };
 
 /* -- Job lists ----------------------------------------------------------------------------- */
@@ -302,9 +305,9 @@ void kvreg_tier_read_stats(kvreg_tier *tier, kvreg_tier_stats *stats)
 {
     kvreg_os_mutex_lock(&tier->results_lock);
     *stats = tier->stats;
-    kvreg_os_mutex_unlock(&tier->results_lock);
-    if (!tier->closed)
+    if (tier->phase < WITHOUT_CACHE)
         kvreg_cache_read_stats(&tier->cache, &stats->cache);
+    kvreg_os_mutex_unlock(&tier->results_lock);
 }
 
 /* -- Life ---------------------------------------------------------------------------------- */
@@ -427,29 +430,66 @@ bool kvreg_tier_inherited(const kvreg_tier *tier)
     return tier->forks != kvreg_os_fork_count();
 }
 
-/* Waits until no job is in flight and no thread is in kvreg_tier_drain. */
-static void wait_for_quiet(kvreg_tier *tier)
+/* Begins the end of a tier and waits until no job is in flight and no thread is in
+ * kvreg_tier_drain; false when another thread has begun it: then waits for that one. */
+static bool begin_close(kvreg_tier *tier)
 {
     kvreg_os_mutex_lock(&tier->results_lock);
-    while (tier->in_flight.oldest != NULL || tier->waiters > 0)
+    bool first = tier->phase == OPEN;
+    if (first) {
+        tier->phase = CLOSING;
+        while (tier->in_flight.oldest != NULL || tier->waiters > 0)
+            kvreg_os_condition_wait(&tier->finished, &tier->results_lock);
+    }
+    while (!first && tier->phase != CLOSED)
         kvreg_os_condition_wait(&tier->finished, &tier->results_lock);
     kvreg_os_mutex_unlock(&tier->results_lock);
+    return first;
+}
+
+/* Takes the cache's last figures, since it goes away. */
+static void part_with_cache(kvreg_tier *tier)
+{
+    kvreg_os_mutex_lock(&tier->results_lock);
+    kvreg_cache_read_stats(&tier->cache, &tier->stats.cache);
+    tier->phase = WITHOUT_CACHE;
+    kvreg_os_mutex_unlock(&tier->results_lock);
+    kvreg_cache_destroy(&tier->cache);
+}
+
+static void unmap_all(kvreg_tier *tier)
+{
+    tier->backend->close(&tier->memory);
+    unmap_region(tier);
+}
+
+static void end_close(kvreg_tier *tier)
+{
+    kvreg_os_mutex_lock(&tier->results_lock);
+    tier->phase = CLOSED;
+    kvreg_os_condition_wake_all(&tier->finished);
+    kvreg_os_mutex_unlock(&tier->results_lock);
+}
+
+/* Locks and threads of a tier that came through fork() are in no known state. */
+static void close_inherited(kvreg_tier *tier)
+{
+    if (tier->phase < CLOSED) {
+        tier->phase = CLOSED;
+        unmap_all(tier);
+    }
 }
 
 void kvreg_tier_close(kvreg_tier *tier)
 {
-    if (tier->closed)
-        return;
-    /* Locks and threads of a tier that came through fork() are in no known state. */
-    if (!kvreg_tier_inherited(tier)) {
-        wait_for_quiet(tier);
+    if (kvreg_tier_inherited(tier)) {
+        close_inherited(tier);
+    } else if (begin_close(tier)) {
         kvreg_transfer_close(tier->transfer);
-        kvreg_cache_read_stats(&tier->cache, &tier->stats.cache);
-        kvreg_cache_destroy(&tier->cache);
+        part_with_cache(tier);
+        unmap_all(tier);
+        end_close(tier);
     }
-    tier->closed = true;
-    tier->backend->close(&tier->memory);
-    unmap_region(tier);
 }
 
 void kvreg_tier_free(kvreg_tier *tier)

@@ -1,14 +1,16 @@
 /* A host tier: a cache of blocks, a backend that holds their bytes, and workers that copy them to
  * and from the engine's primary rows.
  *
- * Locks, none of which is taken while another is held, and none held during a copy:
+ * Locks, none of which is held during a copy. The cache lock may be taken under the results lock;
+ * otherwise none is taken while another is held.
+ *   results lock  (tier.c)      jobs in flight and results not yet taken
  *   cache lock    (cache.h)     index, eviction policy, slot states
  *   queue lock    (transfer.h)  jobs that wait for a worker
- *   results lock  (tier.c)      jobs in flight and results not yet taken
  *
- * Any thread may call any function here, except that kvreg_tier_close must be the last to be
- * called but for kvreg_tier_take_result, kvreg_tier_read_stats and kvreg_tier_free. In a child
- * made by fork() only kvreg_tier_inherited, kvreg_tier_close and kvreg_tier_free may be called. */
+ * Any thread may call any function here until kvreg_tier_close is called. From then on only
+ * kvreg_tier_take_result, kvreg_tier_pending, kvreg_tier_read_stats and kvreg_tier_close may be
+ * called, and at last kvreg_tier_free, by one thread. In a child made by fork() only
+ * kvreg_tier_inherited, kvreg_tier_close and kvreg_tier_free may be called. */
 #ifndef KVREG_TIER_H
 #define KVREG_TIER_H
 
