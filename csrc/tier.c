@@ -329,6 +329,15 @@ static kvreg_status count_slots(const kvreg_tier_config *config, uint32_t *slots
     return KVREG_OK;
 }
 
+static kvreg_status check_backend(const kvreg_backend *backend, kvreg_error *error)
+{
+    if (backend->version == KVREG_BACKEND_VERSION)
+        return KVREG_OK;
+    return kvreg_fail(error, KVREG_E_ARGUMENT,
+                      "backend %.64s is of interface version %u; this library needs %d",
+                      backend->name, backend->version, KVREG_BACKEND_VERSION);
+}
+
 static kvreg_status choose_kernels(kvreg_tier *tier, uint32_t slots, kvreg_error *error)
 {
     kvreg_status status = kvreg_copy_choose(tier->block_bytes, slots * tier->block_bytes,
@@ -392,6 +401,8 @@ kvreg_status kvreg_tier_open(const kvreg_tier_config *config, kvreg_tier **opene
     const kvreg_policy *policy = NULL;
     uint32_t slots = 0;
     kvreg_status status = kvreg_policy_find(config->policy, &policy, error);
+    if (status == KVREG_OK)
+        status = check_backend(config->backend, error);
     if (status == KVREG_OK)
         status = count_slots(config, &slots, error);
     if (status != KVREG_OK)
