@@ -170,12 +170,12 @@ class ModelTier(SecondaryTierManager):
                 self._copy_to_primary(self.blocks[key], row)
             else:
                 self._copy_from_primary(self.blocks[key], row)
-        partial_load = job.metadata.is_promotion and not job.success
+        partly_loaded = job.metadata.is_promotion and job.copies and not job.success
         self.finished.append(
             JobResult(
                 job_id=job_id,
                 success=job.success,
-                successful_keys=[key for key, _ in job.copies] if partial_load else None,
+                successful_keys=[key for key, _ in job.copies] if partly_loaded else None,
                 transfer_time=time.monotonic() - job.submitted,
                 transfer_bytes=len(job.copies) * self.block_bytes,
             )
@@ -239,14 +239,16 @@ class ModelTier(SecondaryTierManager):
 
     def _check_keys(self, keys):
         for key in keys:
-            if not (isinstance(key, bytes) and 1 <= len(key) <= MAX_KEY_BYTES):
-                raise ValueError(f"a key is bytes, 1 to {MAX_KEY_BYTES} of them; got {key!r}")
+            if not isinstance(key, bytes):
+                raise TypeError(f"a key is bytes; got {key!r}")
+            if not 1 <= len(key) <= MAX_KEY_BYTES:
+                raise ValueError(f"a key is 1 to {MAX_KEY_BYTES} bytes; got {key!r}")
 
     def _check_job(self, job):
         self._check_open()
         self._check_keys(job.keys)
-        if job.job_id in self.running:
-            raise ValueError(f"job {job.job_id} is still running")
+        if job.job_id in self.running or any(job.job_id == r.job_id for r in self.finished):
+            raise ValueError(f"the result of job {job.job_id} was not collected yet")
         if len(job.keys) != len(job.chunk_ids):
             raise ValueError(f"{len(job.keys)} keys but {len(job.chunk_ids)} chunk ids")
         if any(not 0 <= row < self.num_rows for row in job.chunk_ids):

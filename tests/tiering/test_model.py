@@ -151,7 +151,7 @@ def test_a_load_serves_what_is_complete_and_says_so(three):
 def test_a_load_of_nothing_that_is_there_fails(three):
     three.load("ab")
     (result,) = three.finish()
-    assert (result.success, result.successful_keys, result.transfer_bytes) == (False, [], 0)
+    assert (result.success, result.successful_keys, result.transfer_bytes) == (False, None, 0)
 
 
 def test_shutdown_ends_running_jobs_and_later_calls_are_errors(three):
@@ -164,7 +164,21 @@ def test_shutdown_ends_running_jobs_and_later_calls_are_errors(three):
         three.tier.lookup(b"a", CONTEXT)
 
 
-@pytest.mark.parametrize("key", [b"", b"k" * 65, "k"])
-def test_a_key_is_1_to_64_bytes(three, key):
-    with pytest.raises(ValueError, match="1 to 64"):
+@pytest.mark.parametrize(
+    ("key", "error"), [(b"", ValueError), (b"k" * 65, ValueError), ("k", TypeError)]
+)
+def test_a_key_is_1_to_64_bytes(three, key, error):
+    with pytest.raises(error, match="a key is"):
         three.tier.lookup(key, CONTEXT)
+
+
+def test_a_job_id_is_in_use_until_its_result_is_collected(three):
+    three.store("a")
+    for end in (lambda: None, three.tier.drain_jobs):
+        end()
+        three.jobs = 0
+        with pytest.raises(ValueError, match="job 1 was not collected"):
+            three.store("b")
+    assert len(three.finish()) == 1
+    three.jobs = 0
+    three.store("b")
