@@ -8,15 +8,22 @@ INCLUDE = ["csrc", "csrc/include"]
 # own target attributes.
 COMPILE = ["-std=c11", "-O3", "-fvisibility=hidden", "-pthread"]
 
-COPY = ["csrc/copy.c", "csrc/os.c"]
+COPY = [
+    "csrc/copy.c",
+    "csrc/copy_neon.c",
+    "csrc/copy_x86.c",
+    "csrc/error.c",
+    "csrc/os.c",
+    "csrc/transfer.c",
+]
 TIER = [
     *COPY,
     "csrc/backend_dram.c",
     "csrc/cache.c",
     "csrc/index.c",
+    "csrc/policy.c",
     "csrc/policy_lru.c",
     "csrc/tier.c",
-    "csrc/transfer.c",
 ]
 
 
@@ -34,8 +41,7 @@ def extension(module: str, c_sources: list[str]) -> Extension:
 setup(
     ext_modules=cythonize(
         [
-            extension("kvreg.specs", []),
-            extension("kvreg.block_copy", TIER),
+            extension("kvreg.row_ids", []),
             extension("kvreg.tiering._host", TIER),
         ],
         build_dir="build/cython",

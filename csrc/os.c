@@ -1,0 +1,419 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "os.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+/* -- Memory -------------------------------------------------------------------------------- */
+
+void *kvreg_os_alloc(size_t bytes)
+{
+    return malloc(bytes);
+}
+
+void kvreg_os_free(void *memory)
+{
+    free(memory);
+}
+
+size_t kvreg_os_page_round(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+void *kvreg_os_map(size_t bytes)
+{
+    void *memory = mmap(NULL, kvreg_os_page_round(bytes), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void kvreg_os_unmap(void *memory, size_t bytes)
+{
+    munmap(memory, kvreg_os_page_round(bytes));
+}
+
+void kvreg_os_prefer_huge_pages(void *memory, size_t bytes)
+{
+    madvise(memory, kvreg_os_page_round(bytes), MADV_HUGEPAGE);
+}
+
+/* -- Files of /proc and /sys --------------------------------------------------------------- */
+
+/* Opens `root` + `path`; NULL when it cannot be read. */
+static FILE *open_text(const char *root, const char *path)
+{
+    char full[PATH_MAX];
+    int length = snprintf(full, sizeof full, "%s%s", root, path);
+    return length < 0 || (size_t)length >= sizeof full ? NULL : fopen(full, "re");
+}
+
+/* Reads the number that a file holds; false when it has none, as in "max". */
+static bool read_number(const char *root, const char *path, uint64_t *number)
+{
+    FILE *file = open_text(root, path);
+    unsigned long long value;
+    if (file == NULL)
+        return false;
+    bool found = fscanf(file, "%llu", &value) == 1;
+    fclose(file);
+    *number = value;
+    return found;
+}
+
+/* Reads the number after `name` at the start of a line, as in meminfo and memory.stat. */
+static bool read_named_number(const char *root, const char *path, const char *name,
+                              uint64_t *number)
+{
+    FILE *file = open_text(root, path);
+    char line[256];
+    unsigned long long value;
+    bool found = false;
+    size_t length = strlen(name);
+    if (file == NULL)
+        return false;
+    while (!found && fgets(line, sizeof line, file) != NULL)
+        found = strncmp(line, name, length) == 0 && sscanf(line + length, "%llu", &value) == 1;
+    fclose(file);
+    if (found)
+        *number = value;
+    return found;
+}
+
+/* -- Control groups ------------------------------------------------------------------------ */
+
+/* Whether `name` is an item of the comma-separated `list`. */
+static bool list_has(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *item = list; item != NULL; item = strchr(item, ',')) {
+        item += *item == ',';
+        if (strncmp(item, name, length) == 0 && (item[length] == ',' || item[length] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+/* Finds the process's folder below a cgroup mount: of the unified hierarchy for `controller` "",
+ * else of the v1 hierarchy of that controller. A line of /proc/self/cgroup reads
+ * "number:controllers:/folder". */
+static bool find_cgroup(const char *root, const char *controller, char *folder, size_t bytes)
+{
+    FILE *file = open_text(root, "/proc/self/cgroup");
+    char line[PATH_MAX];
+    bool found = false;
+    if (file == NULL)
+        return false;
+    while (!found && fgets(line, sizeof line, file) != NULL) {
+        char *controllers = strchr(line, ':');
+        char *path = controllers == NULL ? NULL : strchr(controllers + 1, ':');
+        if (path == NULL)
+            continue;
+        *path++ = '\0';
+        path[strcspn(path, "\n")] = '\0';
+        controllers++;
+        found = controller[0] == '\0' ? controllers[0] == '\0' : list_has(controllers, controller);
+        if (found)
+            found = (size_t)snprintf(folder, bytes, "%s", path) < bytes;
+    }
+    fclose(file);
+    return found;
+}
+
+/* Shortens `folder` to the one above it; false when it was the root. */
+static bool go_up(char *folder)
+{
+    char *slash = strrchr(folder, '/');
+    if (slash == NULL || folder[1] == '\0')
+        return false;
+    slash[slash == folder] = '\0';
+    return true;
+}
+
+/* What differs between the two versions of cgroups when memory is read. */
+typedef struct cgroup_files {
+    const char *controller, *mount, *limit, *usage, *reclaimable;
+} cgroup_files;
+
+static const cgroup_files memory_files[] = {
+    { "", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file" },
+    { "memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+      "total_inactive_file" },
+};
+
+/* Lowers *memory to what the cgroup in `folder` leaves, if it has a limit. */
+static void apply_cgroup_memory(const char *root, const cgroup_files *files, const char *folder,
+                                kvreg_os_memory *memory)
+{
+    char path[2 * PATH_MAX];
+    uint64_t limit, usage = 0, reclaimable = 0;
+    snprintf(path, sizeof path, "%s%s/%s", files->mount, folder, files->limit);
+    if (!read_number(root, path, &limit))
+        return;
+    snprintf(path, sizeof path, "%s%s/%s", files->mount, folder, files->usage);
+    read_number(root, path, &usage);
+    snprintf(path, sizeof path, "%s%s/memory.stat", files->mount, folder);
+    read_named_number(root, path, files->reclaimable, &reclaimable);
+    usage -= reclaimable < usage ? reclaimable : usage;
+    uint64_t left = limit > usage ? limit - usage : 0;
+    if (left < memory->available) {
+        memory->available = left;
+        snprintf(memory->limit, sizeof memory->limit, "the cgroup limit %s of %llu bytes",
+                 files->limit, (unsigned long long)limit);
+    }
+}
+
+void kvreg_os_read_memory(const char *root, kvreg_os_memory *memory)
+{
+    char folder[PATH_MAX];
+    uint64_t kib;
+    memory->available = UINT64_MAX;
+    snprintf(memory->limit, sizeof memory->limit, "no known limit");
+    if (read_named_number(root, "/proc/meminfo", "MemAvailable:", &kib)) {
+        memory->available = kib * 1024;
+        snprintf(memory->limit, sizeof memory->limit, "the machine's available memory");
+    }
+    for (size_t i = 0; i < sizeof memory_files / sizeof memory_files[0]; i++) {
+        const cgroup_files *files = &memory_files[i];
+        if (!find_cgroup(root, files->controller, folder, sizeof folder))
+            continue;
+        do
+            apply_cgroup_memory(root, files, folder, memory);
+        while (go_up(folder));
+    }
+}
+
+/* -- Processors ---------------------------------------------------------------------------- */
+
+static uint32_t affinity_cpus(void)
+{
+    /* The kernel's own mask may be wider than the fixed cpu_set_t: grow until it fits. */
+    for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
+        cpu_set_t *set = CPU_ALLOC(cpus);
+        size_t bytes = CPU_ALLOC_SIZE(cpus);
+        if (set == NULL)
+            return 1;
+        int failed = sched_getaffinity(0, bytes, set);
+        int count = failed ? 0 : CPU_COUNT_S(bytes, set);
+        CPU_FREE(set);
+        if (!failed)
+            return count > 0 ? (uint32_t)count : 1;
+        if (errno != EINVAL)
+            return 1;
+    }
+    return 1;
+}
+
+/* CPUs that a quota allows per period, rounded up. */
+static uint32_t quota_cpus(uint64_t quota, uint64_t period)
+{
+    if (period == 0)
+        return UINT32_MAX;
+    uint64_t cpus = quota / period + (quota % period != 0);
+    return cpus == 0 ? 1 : cpus > UINT32_MAX ? UINT32_MAX : (uint32_t)cpus;
+}
+
+/* cpu.max of v2 reads "quota period" or "max period". */
+static uint32_t cgroup_v2_cpus(const char *root, const char *folder)
+{
+    char path[2 * PATH_MAX];
+    unsigned long long quota, period;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", folder);
+    FILE *file = open_text(root, path);
+    if (file == NULL)
+        return UINT32_MAX;
+    bool limited = fscanf(file, "%llu %llu", &quota, &period) == 2;
+    fclose(file);
+    return limited ? quota_cpus(quota, period) : UINT32_MAX;
+}
+
+/* cpu.cfs_quota_us of v1 is -1 where there is no limit. */
+static uint32_t cgroup_v1_cpus(const char *root, const char *folder)
+{
+    char path[2 * PATH_MAX];
+    uint64_t quota, period;
+    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", folder);
+    if (!read_number(root, path, &quota) || quota > INT64_MAX)
+        return UINT32_MAX;
+    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", folder);
+    return read_number(root, path, &period) ? quota_cpus(quota, period) : UINT32_MAX;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+uint32_t kvreg_os_usable_cpus(const char *root)
+{
+    char folder[PATH_MAX];
+    uint32_t cpus = affinity_cpus();
+    if (find_cgroup(root, "", folder, sizeof folder)) {
+        do
+            cpus = least(cpus, cgroup_v2_cpus(root, folder));
+        while (go_up(folder));
+    }
+    if (find_cgroup(root, "cpu", folder, sizeof folder)) {
+        do
+            cpus = least(cpus, cgroup_v1_cpus(root, folder));
+        while (go_up(folder));
+    }
+    return cpus;
+}
+
+size_t kvreg_os_llc_bytes(const char *root)
+{
+    char path[PATH_MAX];
+    uint64_t level, kib, last = 0, bytes = 0;
+    for (int i = 0;; i++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/level", i);
+        if (!read_number(root, path, &level))
+            return (size_t)bytes;
+        /* The size reads "2048K". */
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+        if (level > last && read_number(root, path, &kib)) {
+            last = level;
+            bytes = kib * 1024;
+        }
+    }
+}
+
+/* -- Clock and chance ---------------------------------------------------------------------- */
+
+uint64_t kvreg_os_monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+uint64_t kvreg_os_random(void)
+{
+    uint64_t number;
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) == (ssize_t)sizeof number)
+        return number;
+    /* Early at boot, or under an old seccomp filter: harder to foresee than a constant. */
+    return kvreg_os_monotonic_ns() ^ (uint64_t)(uintptr_t)&number;
+}
+
+/* -- Threads ------------------------------------------------------------------------------- */
+
+/* Relaxed throughout: it only changes in a child that has a single thread. */
+static _Atomic uint32_t fork_count;
+
+static void count_fork(void)
+{
+    atomic_fetch_add_explicit(&fork_count, 1, memory_order_relaxed);
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
+uint32_t kvreg_os_fork_count(void)
+{
+    return atomic_load_explicit(&fork_count, memory_order_relaxed);
+}
+
+/* Pins threads made with `attributes` to `cpu`. */
+static int pin(pthread_attr_t *attributes, int cpu)
+{
+    cpu_set_t *set = CPU_ALLOC(cpu + 1);
+    size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
+    if (set == NULL)
+        return ENOMEM;
+    CPU_ZERO_S(bytes, set);
+    CPU_SET_S(cpu, bytes, set);
+    int failed = pthread_attr_setaffinity_np(attributes, bytes, set);
+    CPU_FREE(set);
+    return failed;
+}
+
+kvreg_status kvreg_os_thread_start(kvreg_os_thread *thread, const char *name, int cpu,
+                                   void *(*run)(void *), void *argument, kvreg_error *error)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    char short_name[16];
+    int failed = pthread_attr_init(&attributes);
+    if (failed)
+        return kvreg_fail(error, KVREG_E_SYSTEM, "cannot start thread %s: %s", name,
+                          strerror(failed));
+    if (cpu >= 0)
+        failed = pin(&attributes, cpu);
+    if (!failed) {
+        /* A new thread inherits the mask; setting it inside the thread would leave a gap. */
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        failed = pthread_create(&thread->handle, &attributes, run, argument);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    pthread_attr_destroy(&attributes);
+    if (failed && cpu >= 0)
+        return kvreg_fail(error, KVREG_E_SYSTEM, "cannot start thread %s on CPU %d: %s", name,
+                          cpu, strerror(failed));
+    if (failed)
+        return kvreg_fail(error, KVREG_E_SYSTEM, "cannot start thread %s: %s", name,
+                          strerror(failed));
+    snprintf(short_name, sizeof short_name, "%s", name);
+    pthread_setname_np(thread->handle, short_name);
+    return KVREG_OK;
+}
+
+void kvreg_os_thread_join(kvreg_os_thread *thread)
+{
+    pthread_join(thread->handle, NULL);
+}
+
+void kvreg_os_mutex_init(kvreg_os_mutex *mutex)
+{
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&mutex->handle, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
+void kvreg_os_mutex_destroy(kvreg_os_mutex *mutex)
+{
+    pthread_mutex_destroy(&mutex->handle);
+}
+
+void kvreg_os_condition_init(kvreg_os_condition *condition)
+{
+    pthread_cond_init(&condition->handle, NULL);
+}
+
+void kvreg_os_condition_destroy(kvreg_os_condition *condition)
+{
+    pthread_cond_destroy(&condition->handle);
+}
+
+void kvreg_os_condition_wait(kvreg_os_condition *condition, kvreg_os_mutex *mutex)
+{
+    pthread_cond_wait(&condition->handle, &mutex->handle);
+}
+
+void kvreg_os_condition_wake_one(kvreg_os_condition *condition)
+{
+    pthread_cond_signal(&condition->handle);
+}
+
+void kvreg_os_condition_wake_all(kvreg_os_condition *condition)
+{
+    pthread_cond_broadcast(&condition->handle);
+}
