@@ -272,6 +272,10 @@ cdef class NativeTier:
         self._check_usable()
         return kvreg_tier_pending(self._tier)
 
+    def on_request_finished(self, req_context):
+        """Learn that no further call will name this request; nothing is kept for it."""
+        self._check_usable()
+
     def on_schedule_end(self, context):
         """Close the step: what lookups promised in it may be evicted."""
         self._check_usable()
@@ -294,6 +298,10 @@ cdef class NativeTier:
         with nogil:
             kvreg_tier_close(self._tier)
         self._view.release()
+
+    def _require_usable(self):
+        """Raise RuntimeError where the tier is shut down or was inherited by fork()."""
+        self._check_usable()
 
     def _read_stats(self):
         """Return the tier's figures as a dict with the field names of `TierStats`."""

@@ -71,6 +71,7 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """Ask for the blocks computed for the request; prefix hits are here already."""
+        self._require_usable()
         return RequestOffloadingContext()
 
     def stats(self) -> TierStats:
