@@ -36,9 +36,9 @@ class PrefixHits(NamedTuple):
 class Engine:
     """Serves one request a step and keeps count.
 
-    What follows the prefix found is computed and offered to the tier, whatever the tiers hold of
-    it. Of each request as many blocks are kept as the primary tier has rows; those after them are
-    computed and not kept. A block that a request names again is the same block.
+    What follows the prefix found is computed and offered to the tier, whatever the tiers hold
+    of it. Of each request as many blocks are kept as the primary tier has rows; those after
+    them are computed and not kept. A block that a request names again is the same block.
 
     All jobs of a step finish before the next step begins, so that results repeat.
 
