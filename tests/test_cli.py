@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -86,6 +87,26 @@ def test_without_json_the_report_is_a_page_and_nothing_else_is_written(capsys, t
     captured = capsys.readouterr()
     assert "prefix hits" in captured.out
     assert captured.err == ""
+
+
+@pytest.mark.usefixtures("host_tier")
+def test_a_terminal_gets_a_progress_bar(monkeypatch, capsys, trace):
+    def bar(requests, **_):
+        sys.stderr.write(f"{len(requests)} to go")
+        return requests
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setitem(sys.modules, "tqdm", SimpleNamespace(tqdm=bar))
+    assert main(["replay", *SMALL, trace]) == 0
+    assert capsys.readouterr().err == "4 to go"
+
+
+@pytest.mark.usefixtures("host_tier")
+def test_without_tqdm_a_terminal_gets_none(monkeypatch, capsys, trace):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert main(["replay", *SMALL, trace]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

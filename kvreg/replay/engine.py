@@ -16,6 +16,7 @@ from kvreg.tiering import (
     ReqContext,
     ScheduleEndContext,
     SecondaryTierFactory,
+    TierStats,
     TransferJob,
     make_offload_key,
 )
@@ -35,8 +36,9 @@ class PrefixHits(NamedTuple):
 class Engine:
     """Serves one request a step and keeps count.
 
-    Of each request it keeps as many blocks as the primary tier has rows; the blocks after those
-    are computed and not kept. A block that a request names again is the same block.
+    What follows the prefix found is computed and offered to the tier, whatever the tiers hold
+    of it. Of each request as many blocks are kept as the primary tier has rows; those after
+    them are computed and not kept. A block that a request names again is the same block.
 
     All jobs of a step finish before the next step begins, so that results repeat.
 
@@ -107,6 +109,7 @@ class Engine:
         self._primary.place(keys)
         self._promote(promoted, context)
         self._compute(keys[found:], context)
+        # After the store, which makes the computed blocks most recent: the head has to be.
         self._timed(self._tier.touch, keys, context)
         failed = self._finish_jobs(promoted)
         if failed:
@@ -178,13 +181,8 @@ class Engine:
         return result
 
 
-class _TierCounters(Protocol):
-    @property
-    def evictions(self) -> int: ...
-
-
 class _CountingTier(Protocol):
-    def stats(self) -> _TierCounters: ...
+    def stats(self) -> TierStats: ...
 
 
 def _block_key(hash_id: int) -> OffloadKey:
