@@ -3,7 +3,11 @@
 """Row numbers as engines pass them, turned into what the C core takes."""
 
 from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_STRIDES, Py_buffer, PyBuffer_Release, PyObject_CheckBuffer,
+    Py_buffer,
+    PyBUF_FORMAT,
+    PyBUF_STRIDES,
+    PyBuffer_Release,
+    PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
 from cpython.number cimport PyIndex_Check
@@ -16,8 +20,8 @@ cdef int fill_row_ids(
 ) except -1:
     """Write the `n` row numbers in `ids` to `out`.
 
-    `ids` is a one-dimensional buffer of int32 or int64, or a sequence of ints; each names one of
-    `rows` rows. `name` is what the caller's user calls it, for the errors.
+    `ids` is a one-dimensional buffer of int32 or int64, or a sequence of ints; each names one
+    of `rows` rows. `name` is what the caller's user calls it, for the errors.
     """
     if PyObject_CheckBuffer(ids):
         return fill_from_buffer(ids, name, out, n, rows)
@@ -31,7 +35,9 @@ cdef int check_length(str name, Py_ssize_t length, Py_ssize_t n) except -1:
 
 
 cdef int refuse(str name, Py_ssize_t i, object value, size_t rows) except -1:
-    raise ValueError(f"{name}[{i}] is {value}; the buffer's rows are 0 to {<object>rows - 1}")
+    raise ValueError(
+        f"{name}[{i}] is {value}; the buffer's rows are 0 to {<object>rows - 1}"
+    )
 
 
 cdef bint is_int(const char *format) noexcept:
@@ -58,7 +64,10 @@ cdef int fill_from_buffer(
         check_length(name, view.shape[0], n)
         item = <const char *>view.buf
         for i in range(n):
-            row = (<const int32_t *>item)[0] if view.itemsize == 4 else (<const int64_t *>item)[0]
+            if view.itemsize == 4:
+                row = (<const int32_t *>item)[0]
+            else:
+                row = (<const int64_t *>item)[0]
             if row < 0 or <size_t>row >= rows:
                 refuse(name, i, row, rows)
             out[i] = <uint32_t>row

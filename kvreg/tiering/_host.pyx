@@ -4,7 +4,6 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from cpython.object cimport PyObject
 from cython cimport no_gc_clear
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -47,7 +46,7 @@ cdef void *allocate(size_t bytes) except NULL:
 
 
 cdef kvreg_key *new_keys(tuple keys) except NULL:
-    """The keys as the core takes them; free with PyMem_Free, and keep `keys` alive until then."""
+    """The keys as the core takes them: for PyMem_Free, and pointing into `keys`."""
     cdef Py_ssize_t i, n = len(keys)
     cdef kvreg_key *out = <kvreg_key *>allocate(n * sizeof(kvreg_key))
     try:
@@ -97,8 +96,15 @@ cdef class NativeTier:
     """A host tier without its Python side; see `HostMemoryTier`."""
 
     def _open(
-        self, view, uint64_t capacity_bytes, uint32_t workers, list worker_cpus, str policy, *,
-        tuple lookup_results, job_result,
+        self,
+        view,
+        uint64_t capacity_bytes,
+        uint32_t workers,
+        list worker_cpus,
+        str policy,
+        *,
+        tuple lookup_results,
+        job_result,
     ):
         """Take the resources of the tier. Called once, by the subclass's constructor.
 
@@ -160,7 +166,7 @@ cdef class NativeTier:
         return 0
 
     def lookup(self, key, req_context):
-        """Say whether the tier has the block named `key`; a hit is promised until the step ends.
+        """Say whether the tier has the block named `key`; a hit holds until the step ends.
 
         Raises:
             TypeError, ValueError: `key` is not bytes of length 1 to 64.
@@ -290,7 +296,8 @@ cdef class NativeTier:
     def shutdown(self):
         """Finish every job, end the threads, unmap the memory, release the primary view.
 
-        Waits without the GIL. Calling it again does nothing. Results that were not collected stay.
+        Waits without the GIL. Calling it again does nothing. Results that were not collected
+        stay.
         """
         if self._tier == NULL:
             return

@@ -23,9 +23,9 @@ class TierStats:
     evictions: int
     """Blocks given up to make room for others."""
     blocks_dropped: int
-    """Blocks of stores that found no room."""
+    """Keys of stores that found no room; one that a job names twice counts twice."""
     blocks_not_served: int
-    """Blocks that loads asked for and that were not ready."""
+    """Keys of loads whose blocks were not ready."""
     stores_in_flight: int
     """Gauge: store jobs that have not ended."""
     loads_in_flight: int

@@ -94,17 +94,17 @@ class ModelTier(SecondaryTierManager):
     def submit_store(self, job_metadata):
         self._check_job(job_metadata)
         job_keys = list(job_metadata.keys)
-        own_keys, copies, dropped = set(job_keys), [], set()
+        own_keys, copies, dropped = set(job_keys), [], 0
         for key, row in zip(job_keys, job_metadata.chunk_ids, strict=True):
             if key in self.blocks:
                 continue
             if dropped or not self._make_room(own_keys):
-                dropped.add(key)
+                dropped += 1
                 continue
             self.blocks[key] = Block()
             copies.append((key, int(row)))
         self._make_most_recent(job_keys)
-        self.dropped += len(dropped)
+        self.dropped += dropped
         self._start(job_metadata, copies, success=not dropped)
 
     def submit_load(self, job_metadata):

@@ -105,7 +105,8 @@ def test_a_tier_gets_its_parameters_and_the_configuration_stays(out_of_tree):
 
 
 def test_the_factory_makes_a_host_tier():
-    tier = SecondaryTierFactory.create_secondary_tier({"type": "host", "capacity": 64}, VIEW, None)
+    config = {"type": "host", "capacity": 64}
+    tier = SecondaryTierFactory.create_secondary_tier(config, VIEW, None)
     assert isinstance(tier, HostMemoryTier)
     assert tier.tier_type == "host"
     tier.shutdown()

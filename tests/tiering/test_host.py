@@ -1,3 +1,4 @@
+import contextlib
 import ctypes
 import gc
 import mmap
@@ -423,11 +424,11 @@ def test_after_shutdown_results_and_figures_still_answer_and_the_rest_says_so(fo
         lambda: four.tier.touch(keys_of("a"), CONTEXT),
         lambda: four.tier.submit_store(job),
         lambda: four.tier.submit_load(job),
-        lambda: four.tier.has_pending_work(),
+        four.tier.has_pending_work,
         lambda: four.tier.on_new_request(CONTEXT),
         lambda: four.tier.on_request_finished(CONTEXT),
         lambda: four.tier.on_schedule_end(ScheduleEndContext((), ())),
-        lambda: four.tier.drain_jobs(),
+        four.tier.drain_jobs,
     ]:
         with pytest.raises(RuntimeError, match="shut down"):
             call()
@@ -504,11 +505,11 @@ def test_a_child_made_by_fork_has_errors_and_the_parent_goes_on(four):
         lambda: four.tier.touch(keys_of("a"), CONTEXT),
         lambda: four.tier.submit_store(job),
         lambda: four.tier.submit_load(job),
-        lambda: four.tier.get_finished_jobs(),
-        lambda: four.tier.has_pending_work(),
-        lambda: four.end_step(),
-        lambda: four.tier.drain_jobs(),
-        lambda: four.tier.stats(),
+        four.tier.get_finished_jobs,
+        four.tier.has_pending_work,
+        four.end_step,
+        four.tier.drain_jobs,
+        four.tier.stats,
     ]
     child = os.fork()
     if child == 0:
@@ -608,13 +609,12 @@ def test_shutdown_while_threads_drain_waits_for_them():
         driver.submit_store("bcdefghij")
 
         def work(number, tier=tier):
-            try:
-                if number == 0:
-                    tier.shutdown()
-                else:
-                    tier.drain_jobs()
-            except RuntimeError as error:
-                assert "shut down" in str(error)
+            if number == 0:
+                tier.shutdown()
+                return
+            # A thread that comes too late is told so.
+            with contextlib.suppress(RuntimeError):
+                tier.drain_jobs()
 
         run_threads(4, work)
         assert len(tier.get_finished_jobs()) == 2
