@@ -16,15 +16,16 @@ COPY = [
     "csrc/copy_x86.c",
     "csrc/error.c",
     "csrc/os.c",
+    "csrc/transfer.c",
 ]
 TIER = [
     *COPY,
     "csrc/backend_dram.c",
     "csrc/cache.c",
     "csrc/index.c",
+    "csrc/policy.c",
     "csrc/policy_lru.c",
     "csrc/tier.c",
-    "csrc/transfer.c",
 ]
 
 
@@ -42,8 +43,7 @@ def extension(module: str, c_sources: list[str]) -> Extension:
 setup(
     ext_modules=cythonize(
         [
-            extension("kvreg.specs", []),
-            extension("kvreg.block_copy", [*COPY, "csrc/transfer.c"]),
+            extension("kvreg.row_ids", []),
             extension("kvreg.tiering._host", TIER),
         ],
         build_dir="build/cython",

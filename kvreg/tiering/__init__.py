@@ -14,8 +14,11 @@ from kvreg.tiering.base import (
     make_offload_key,
 )
 from kvreg.tiering.factory import SecondaryTierFactory
+from kvreg.tiering.host import HostMemoryTier
+from kvreg.tiering.stats import TierStats
 
 __all__ = [
+    "HostMemoryTier",
     "JobResult",
     "LookupResult",
     "OffloadPolicy",
@@ -24,6 +27,7 @@ __all__ = [
     "ScheduleEndContext",
     "SecondaryTierFactory",
     "SecondaryTierManager",
+    "TierStats",
     "TransferJob",
     "get_offload_block_hash",
     "get_offload_group_idx",

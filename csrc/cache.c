@@ -1,0 +1,405 @@
+#include "cache.h"
+
+#include <string.h>
+
+/* How far ahead of the key at hand a batch prefetches: the entry first, then what it names. */
+enum { ENTRY_AHEAD = 16, SLOT_AHEAD = 8 };
+
+/* Slots of one region that are settled or returned under one hold of the lock: a microsecond or
+ * two, so that a lookup never waits longer for a worker. */
+enum { SLOTS_A_HOLD = 64 };
+
+enum slot_state { FREE, WRITING, READY };
+
+/* Who orders a slot: nobody while it is free or in the hands of the call that runs. */
+enum slot_place { NOWHERE, IN_POLICY, ASIDE };
+
+/* Slots linked through their rests, in order. */
+typedef struct slot_list {
+    uint32_t first, last;
+} slot_list;
+
+/* The head of a region; slots, rests, the index's table and the policy's state follow, in this
+ * order, each at a multiple of a cache line. */
+struct kvreg_region {
+    kvreg_os_mutex lock;
+    uint32_t slots;
+    uint32_t step;        /* number of the running step; never 0 */
+    bool aside_released;  /* a slot set aside may have become evictable since it was */
+    /* Slots that the policy offered as victims in this step and that could not be evicted, the
+     * policy's first choice first. They go back when the step ends, so that a search passes each
+     * at most once a step. */
+    slot_list aside;
+    kvreg_cache_stats stats;
+};
+
+/* -- Layout -------------------------------------------------------------------------------- */
+
+static size_t line_round(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Offsets of a region's parts. */
+typedef struct layout {
+    size_t slots, rests, entries, policy, end;
+} layout;
+
+static layout lay_out(uint32_t slots, const kvreg_policy *policy)
+{
+    layout at;
+    at.slots = line_round(sizeof(struct kvreg_region));
+    at.rests = at.slots + line_round(slots * sizeof(kvreg_slot));
+    at.entries = at.rests + line_round(slots * sizeof(kvreg_slot_rest));
+    at.policy = at.entries + line_round(kvreg_index_size(slots) * sizeof(kvreg_index_entry));
+    at.end = at.policy + line_round(policy->state_bytes(slots));
+    return at;
+}
+
+size_t kvreg_cache_region_bytes(uint32_t slots, const kvreg_policy *policy)
+{
+    return kvreg_os_page_round(lay_out(slots, policy).end);
+}
+
+void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
+                      const kvreg_policy *policy)
+{
+    layout at = lay_out(slots, policy);
+    uint8_t *base = region;
+    cache->region = region;
+    cache->policy = policy;
+    cache->policy_state = base + at.policy;
+    cache->slots = (kvreg_slot *)(base + at.slots);
+    cache->rests = (kvreg_slot_rest *)(base + at.rests);
+    cache->index = (kvreg_index){
+        .seed = kvreg_os_random(),
+        .size = kvreg_index_size(slots),
+        .entries = (kvreg_index_entry *)(base + at.entries),
+        .slots = cache->slots,
+        .rests = cache->rests,
+    };
+    kvreg_os_mutex_init(&cache->region->lock);
+    cache->region->slots = slots;
+    cache->region->step = 1;
+    cache->region->aside = (slot_list){ KVREG_NO_SLOT, KVREG_NO_SLOT };
+    policy->init(cache->policy_state, slots);
+}
+
+void kvreg_cache_destroy(kvreg_cache *cache)
+{
+    kvreg_os_mutex_destroy(&cache->region->lock);
+}
+
+/* -- Lists --------------------------------------------------------------------------------- */
+
+static void append(kvreg_cache *cache, slot_list *list, uint32_t slot)
+{
+    cache->rests[slot].previous = list->last;
+    cache->rests[slot].next = KVREG_NO_SLOT;
+    if (list->last == KVREG_NO_SLOT)
+        list->first = slot;
+    else
+        cache->rests[list->last].next = slot;
+    list->last = slot;
+}
+
+static void take_out(kvreg_cache *cache, slot_list *list, uint32_t slot)
+{
+    kvreg_slot_rest rest = cache->rests[slot];
+    if (rest.previous == KVREG_NO_SLOT)
+        list->first = rest.next;
+    else
+        cache->rests[rest.previous].next = rest.next;
+    if (rest.next == KVREG_NO_SLOT)
+        list->last = rest.previous;
+    else
+        cache->rests[rest.next].previous = rest.previous;
+}
+
+/* -- Victims ------------------------------------------------------------------------------- */
+
+static bool evictable(const kvreg_cache *cache, uint32_t number)
+{
+    const kvreg_slot *slot = &cache->slots[number];
+    return slot->state == READY && slot->pins == 0 &&
+           slot->promised_step != cache->region->step;
+}
+
+/* The first slot set aside that has become evictable, taken from the list. */
+static uint32_t take_released(kvreg_cache *cache)
+{
+    uint32_t slot = cache->region->aside.first;
+    while (slot != KVREG_NO_SLOT && !evictable(cache, slot))
+        slot = cache->rests[slot].next;
+    if (slot == KVREG_NO_SLOT)
+        cache->region->aside_released = false;
+    else
+        take_out(cache, &cache->region->aside, slot);
+    return slot;
+}
+
+/* The slot to evict, taken from every list; KVREG_NO_SLOT when none can be. */
+static uint32_t take_victim(kvreg_cache *cache)
+{
+    uint32_t slot;
+    if (cache->region->aside_released && (slot = take_released(cache)) != KVREG_NO_SLOT)
+        return slot;
+    while ((slot = cache->policy->take_victim(cache->policy_state)) != KVREG_NO_SLOT) {
+        if (evictable(cache, slot))
+            return slot;
+        cache->slots[slot].place = ASIDE;
+        append(cache, &cache->region->aside, slot);
+    }
+    return KVREG_NO_SLOT;
+}
+
+/* A slot for a new block, in no list and not in the index: the first that was never used, or else
+ * a victim's. */
+static uint32_t take_slot(kvreg_cache *cache)
+{
+    struct kvreg_region *region = cache->region;
+    uint32_t slot;
+    if (region->stats.used < region->slots) {
+        slot = region->stats.used++;
+    } else {
+        slot = take_victim(cache);
+        if (slot == KVREG_NO_SLOT)
+            return slot;
+        kvreg_index_remove(&cache->index, slot);
+        region->stats.evictions++;
+    }
+    cache->slots[slot].place = NOWHERE;
+    return slot;
+}
+
+/* -- Use ----------------------------------------------------------------------------------- */
+
+static void use(kvreg_cache *cache, uint32_t number)
+{
+    kvreg_slot *slot = &cache->slots[number];
+    if (slot->place == IN_POLICY) {
+        cache->policy->use(cache->policy_state, number);
+        return;
+    }
+    if (slot->place == ASIDE)
+        take_out(cache, &cache->region->aside, number);
+    slot->place = IN_POLICY;
+    cache->policy->add(cache->policy_state, number);
+}
+
+/* -- Batches ------------------------------------------------------------------------------- */
+
+static void hash_all(const kvreg_cache *cache, kvreg_key *keys, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        kvreg_index_hash(&cache->index, &keys[i]);
+}
+
+/* Brings near what the keys after position i need. */
+static void prefetch_ahead(const kvreg_cache *cache, const kvreg_key *keys, size_t n, size_t i)
+{
+    if (i + ENTRY_AHEAD < n)
+        kvreg_index_prefetch_entry(&cache->index, keys[i + ENTRY_AHEAD].hash);
+    if (i + SLOT_AHEAD < n)
+        kvreg_index_prefetch_slot(&cache->index, keys[i + SLOT_AHEAD].hash);
+}
+
+static void lock(kvreg_cache *cache)
+{
+    kvreg_os_mutex_lock(&cache->region->lock);
+}
+
+static void unlock(kvreg_cache *cache)
+{
+    kvreg_os_mutex_unlock(&cache->region->lock);
+}
+
+/* -- Interface ----------------------------------------------------------------------------- */
+
+static kvreg_found look_up(kvreg_cache *cache, const kvreg_key *key)
+{
+    uint32_t number = kvreg_index_find(&cache->index, key);
+    if (number == KVREG_NO_SLOT) {
+        cache->region->stats.misses++;
+        return KVREG_MISS;
+    }
+    kvreg_slot *slot = &cache->slots[number];
+    if (slot->state == WRITING) {
+        cache->region->stats.retries++;
+        return KVREG_RETRY;
+    }
+    slot->promised_step = cache->region->step;
+    cache->region->stats.hits++;
+    return KVREG_HIT;
+}
+
+kvreg_found kvreg_cache_lookup(kvreg_cache *cache, kvreg_key *key)
+{
+    kvreg_index_hash(&cache->index, key);
+    lock(cache);
+    kvreg_found found = look_up(cache, key);
+    unlock(cache);
+    return found;
+}
+
+void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n)
+{
+    hash_all(cache, keys, n);
+    lock(cache);
+    for (size_t i = n; i-- > 0;) {
+        if (i >= ENTRY_AHEAD)
+            kvreg_index_prefetch_entry(&cache->index, keys[i - ENTRY_AHEAD].hash);
+        if (i >= SLOT_AHEAD)
+            kvreg_index_prefetch_slot(&cache->index, keys[i - SLOT_AHEAD].hash);
+        uint32_t slot = kvreg_index_find(&cache->index, &keys[i]);
+        if (slot != KVREG_NO_SLOT)
+            use(cache, slot);
+    }
+    unlock(cache);
+}
+
+/* Finds every key's slot. Those that have one are pinned: no later key of the call may evict them. */
+static void pin_present(kvreg_cache *cache, kvreg_key *keys, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        prefetch_ahead(cache, keys, n, i);
+        keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
+        if (keys[i].slot != KVREG_NO_SLOT)
+            cache->slots[keys[i].slot].pins++;
+    }
+}
+
+/* Gives each key that has no slot a pinned one, head first, while there are any. */
+static size_t place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n,
+                           kvreg_cache_block *blocks, size_t *dropped)
+{
+    size_t placed = 0;
+    bool full = false;
+    *dropped = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (keys[i].slot != KVREG_NO_SLOT)
+            continue;
+        /* An earlier key of the call may be the same one. */
+        uint32_t slot = kvreg_index_find(&cache->index, &keys[i]);
+        if (slot == KVREG_NO_SLOT && !full) {
+            slot = take_slot(cache);
+            full = slot == KVREG_NO_SLOT;
+            if (!full) {
+                kvreg_index_insert(&cache->index, &keys[i], slot);
+                cache->slots[slot].state = WRITING;
+                blocks[placed++] = (kvreg_cache_block){ slot, (uint32_t)i };
+            }
+        }
+        if (slot == KVREG_NO_SLOT)
+            ++*dropped;
+        else
+            cache->slots[slot].pins++;
+        keys[i].slot = slot;
+    }
+    return placed;
+}
+
+static void unpin_and_use(kvreg_cache *cache, const kvreg_key *keys, size_t n)
+{
+    for (size_t i = n; i-- > 0;) {
+        if (keys[i].slot == KVREG_NO_SLOT)
+            continue;
+        cache->slots[keys[i].slot].pins--;
+        use(cache, keys[i].slot);
+    }
+}
+
+size_t kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n,
+                               kvreg_cache_block *blocks, size_t *dropped)
+{
+    hash_all(cache, keys, n);
+    lock(cache);
+    pin_present(cache, keys, n);
+    size_t placed = place_absent(cache, keys, n, blocks, dropped);
+    unpin_and_use(cache, keys, n);
+    cache->region->stats.dropped += *dropped;
+    unlock(cache);
+    return placed;
+}
+
+/* Calls `settle` for each slot. Lets go of the lock now and then, so that a lookup waits for a
+ * microsecond or two at most. */
+static void settle_slots(kvreg_cache *cache, const uint32_t *slots, size_t n,
+                         void (*settle)(kvreg_cache *cache, uint32_t slot))
+{
+    for (size_t first = 0; first < n; first += SLOTS_A_HOLD) {
+        size_t end = n - first < SLOTS_A_HOLD ? n : first + SLOTS_A_HOLD;
+        for (size_t i = first; i < end; i++)
+            __builtin_prefetch(&cache->slots[slots[i]], 1);
+        lock(cache);
+        for (size_t i = first; i < end; i++) {
+            settle(cache, slots[i]);
+            if (cache->slots[slots[i]].place == ASIDE)
+                cache->region->aside_released = true;
+        }
+        unlock(cache);
+    }
+}
+
+static void make_ready(kvreg_cache *cache, uint32_t slot)
+{
+    cache->slots[slot].state = READY;
+}
+
+void kvreg_cache_end_store(kvreg_cache *cache, const uint32_t *slots, size_t n)
+{
+    settle_slots(cache, slots, n, make_ready);
+}
+
+size_t kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n,
+                              kvreg_cache_block *blocks)
+{
+    size_t found = 0;
+    hash_all(cache, keys, n);
+    lock(cache);
+    for (size_t i = 0; i < n; i++) {
+        prefetch_ahead(cache, keys, n, i);
+        uint32_t slot = kvreg_index_find(&cache->index, &keys[i]);
+        if (slot == KVREG_NO_SLOT || cache->slots[slot].state != READY)
+            continue;
+        cache->region->stats.pinned += cache->slots[slot].pins++ == 0;
+        blocks[found++] = (kvreg_cache_block){ slot, (uint32_t)i };
+    }
+    for (size_t i = found; i-- > 0;)
+        use(cache, blocks[i].slot);
+    cache->region->stats.absent += n - found;
+    unlock(cache);
+    return found;
+}
+
+static void unpin(kvreg_cache *cache, uint32_t slot)
+{
+    cache->region->stats.pinned -= --cache->slots[slot].pins == 0;
+}
+
+void kvreg_cache_end_load(kvreg_cache *cache, const uint32_t *slots, size_t n)
+{
+    settle_slots(cache, slots, n, unpin);
+}
+
+void kvreg_cache_end_step(kvreg_cache *cache)
+{
+    struct kvreg_region *region = cache->region;
+    lock(cache);
+    /* A stamp left from 2^32 steps ago would hold its block for one step: no harm. */
+    region->step = region->step == UINT32_MAX ? 1 : region->step + 1;
+    for (uint32_t slot; (slot = region->aside.last) != KVREG_NO_SLOT;) {
+        take_out(cache, &region->aside, slot);
+        cache->slots[slot].place = IN_POLICY;
+        cache->policy->put_back(cache->policy_state, slot);
+    }
+    region->aside_released = false;
+    unlock(cache);
+}
+
+void kvreg_cache_read_stats(kvreg_cache *cache, kvreg_cache_stats *stats)
+{
+    lock(cache);
+    *stats = cache->region->stats;
+    unlock(cache);
+}

@@ -1,0 +1,40 @@
+/* Which block to give up: the vtable that eviction policies fill.
+ *
+ * A policy orders the slots that it was given, and knows neither keys nor bytes nor why a slot
+ * cannot be evicted. Its owner takes candidates out one by one, keeps those that it may not evict,
+ * and puts them back in the reverse order.
+ *
+ * A policy lives in memory that others map at other addresses: `state` holds slot numbers, never
+ * pointers. It guards nothing: its owner's lock does. */
+#ifndef KVREG_POLICY_H
+#define KVREG_POLICY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kvreg/error.h"
+
+typedef struct kvreg_policy {
+    const char *name; /* as users choose it */
+    /* Bytes of state for `slots` slots. */
+    size_t (*state_bytes)(uint32_t slots);
+    /* Makes zeroed memory a state that orders no slot. */
+    void (*init)(void *state, uint32_t slots);
+    /* Adds a slot as the most recently used one. */
+    void (*add)(void *state, uint32_t slot);
+    /* Notes a use of a slot. */
+    void (*use)(void *state, uint32_t slot);
+    /* Forgets a slot. */
+    void (*remove)(void *state, uint32_t slot);
+    /* Takes out the slot to evict next; KVREG_NO_SLOT when there is none. */
+    uint32_t (*take_victim)(void *state);
+    /* Undoes a take_victim, the latest first: the slot is the one to evict next again. */
+    void (*put_back)(void *state, uint32_t slot);
+} kvreg_policy;
+
+extern const kvreg_policy kvreg_policy_lru;
+
+/* The policy of that name; KVREG_E_ARGUMENT, with the names there are, when there is none. */
+kvreg_status kvreg_policy_find(const char *name, const kvreg_policy **policy, kvreg_error *error);
+
+#endif

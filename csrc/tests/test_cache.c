@@ -1,0 +1,248 @@
+#include "cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+
+/* A cache and the memory below it. */
+static kvreg_cache cache;
+static void *region;
+static size_t region_bytes;
+
+static void open_cache(uint32_t slots)
+{
+    region_bytes = kvreg_cache_region_bytes(slots, &kvreg_policy_lru);
+    region = kvreg_os_map(region_bytes);
+    CHECK(region != NULL);
+    kvreg_cache_init(&cache, region, slots, &kvreg_policy_lru);
+}
+
+static void close_cache(void)
+{
+    kvreg_cache_destroy(&cache);
+    kvreg_os_unmap(region, region_bytes);
+}
+
+enum { MOST_KEYS = 64 };
+
+/* Keys of one byte, one a character of `names`. */
+static size_t make_keys(const char *names, kvreg_key *keys)
+{
+    size_t n = strlen(names);
+    CHECK(n <= MOST_KEYS);
+    for (size_t i = 0; i < n; i++)
+        keys[i] = (kvreg_key){ .data = (const uint8_t *)names + i, .bytes = 1 };
+    return n;
+}
+
+static kvreg_cache_block blocks[MOST_KEYS];
+
+/* Begins a store; fills blocks[] and returns their number. */
+static size_t begin_store(const char *names, size_t *dropped)
+{
+    kvreg_key keys[MOST_KEYS];
+    size_t n = make_keys(names, keys);
+    return kvreg_cache_begin_store(&cache, keys, n, blocks, dropped);
+}
+
+static void end(void (*call)(kvreg_cache *, const uint32_t *, size_t), size_t n)
+{
+    uint32_t slots[MOST_KEYS];
+    for (size_t i = 0; i < n; i++)
+        slots[i] = blocks[i].slot;
+    call(&cache, slots, n);
+}
+
+/* Stores from beginning to end; returns how many keys were dropped. */
+static size_t store(const char *names)
+{
+    size_t dropped;
+    end(kvreg_cache_end_store, begin_store(names, &dropped));
+    return dropped;
+}
+
+static size_t begin_load(const char *names)
+{
+    kvreg_key keys[MOST_KEYS];
+    size_t n = make_keys(names, keys);
+    return kvreg_cache_begin_load(&cache, keys, n, blocks);
+}
+
+static void touch(const char *names)
+{
+    kvreg_key keys[MOST_KEYS];
+    size_t n = make_keys(names, keys);
+    kvreg_cache_touch(&cache, keys, n);
+}
+
+static kvreg_found look(char name)
+{
+    kvreg_key key = { .data = (const uint8_t *)&name, .bytes = 1 };
+    return kvreg_cache_lookup(&cache, &key);
+}
+
+/* Whether exactly the keys in `names`, out of a to z, are hits. Ends the step, so that its own
+ * lookups promise nothing to what follows. */
+static bool holds(const char *names)
+{
+    bool same = true;
+    for (char name = 'a'; name <= 'z'; name++)
+        same &= (look(name) == KVREG_HIT) == (strchr(names, name) != NULL);
+    kvreg_cache_end_step(&cache);
+    return same;
+}
+
+static void a_block_is_a_hit_only_when_it_is_complete(void)
+{
+    size_t dropped;
+    open_cache(2);
+    CHECK(look('a') == KVREG_MISS);
+    size_t n = begin_store("a", &dropped);
+    CHECK(n == 1 && dropped == 0 && blocks[0].key == 0);
+    CHECK(look('a') == KVREG_RETRY);
+    end(kvreg_cache_end_store, n);
+    CHECK(look('a') == KVREG_HIT);
+    close_cache();
+}
+
+static void the_tail_of_a_prefix_is_evicted_first(void)
+{
+    open_cache(4);
+    store("abcd");
+    CHECK(store("e") == 0 && holds("abce"));
+    CHECK(store("fg") == 0 && holds("aefg"));
+    close_cache();
+}
+
+static void touch_and_load_change_recency_and_lookup_does_not(void)
+{
+    open_cache(3);
+    store("a"), store("b"), store("c");
+    touch("azb");
+    CHECK(store("d") == 0 && holds("abd"));
+    end(kvreg_cache_end_load, begin_load("b"));
+    CHECK(look('a') == KVREG_HIT);
+    kvreg_cache_end_step(&cache);
+    CHECK(store("e") == 0 && holds("bde"));
+    close_cache();
+}
+
+static void a_store_that_does_not_fit_keeps_the_head(void)
+{
+    open_cache(3);
+    CHECK(store("abcde") == 2 && holds("abc"));
+    CHECK(store("axyz") == 1 && holds("axy"));
+    close_cache();
+}
+
+static void a_store_evicts_none_of_its_own_blocks(void)
+{
+    open_cache(3);
+    store("a"), store("b"), store("c");
+    CHECK(store("xba") == 0 && holds("abx"));
+    CHECK(store("yxba") == 1 && holds("abx"));
+    close_cache();
+}
+
+static void duplicates_in_a_store_are_one(void)
+{
+    size_t dropped;
+    open_cache(4);
+    store("a");
+    CHECK(begin_store("abab", &dropped) == 1 && dropped == 0 && blocks[0].key == 1);
+    end(kvreg_cache_end_store, 1);
+    kvreg_cache_stats stats;
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.used == 2);
+    close_cache();
+}
+
+static void a_promised_block_stays_until_the_step_ends(void)
+{
+    open_cache(3);
+    store("a"), store("b"), store("c");
+    CHECK(look('a') == KVREG_HIT && look('b') == KVREG_HIT);
+    CHECK(store("xy") == 1 && look('a') == KVREG_HIT && look('b') == KVREG_HIT);
+    CHECK(look('x') == KVREG_HIT && look('c') == KVREG_MISS);
+    kvreg_cache_end_step(&cache);
+    /* What was passed over is still in its old place: a before b before x. */
+    CHECK(store("z") == 0 && holds("bxz"));
+    CHECK(store("w") == 0 && holds("wxz"));
+    close_cache();
+}
+
+static void a_pinned_block_stays_until_its_loads_end(void)
+{
+    open_cache(2);
+    store("a"), store("b");
+    CHECK(begin_load("a") == 1 && begin_load("ab") == 2);
+    CHECK(store("x") == 1);
+    kvreg_cache_stats stats;
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.pinned == 2);
+    end(kvreg_cache_end_load, 2);
+    /* One load of a is left. b was passed over in this step, and can be evicted in it. */
+    CHECK(store("x") == 0 && holds("ax"));
+    uint32_t slot = 0;
+    kvreg_cache_end_load(&cache, &slot, 1);
+    CHECK(store("y") == 0);
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.pinned == 0 && stats.evictions == 2);
+    close_cache();
+}
+
+static void a_block_being_written_is_not_evicted(void)
+{
+    size_t dropped;
+    open_cache(2);
+    size_t n = begin_store("ab", &dropped);
+    kvreg_cache_block writing[2] = { blocks[0], blocks[1] };
+    CHECK(store("x") == 1);
+    memcpy(blocks, writing, sizeof writing);
+    end(kvreg_cache_end_store, n);
+    CHECK(store("x") == 0 && holds("ax"));
+    close_cache();
+}
+
+static void a_load_serves_what_is_ready(void)
+{
+    size_t dropped;
+    open_cache(4);
+    store("ab");
+    begin_store("c", &dropped);
+    CHECK(begin_load("zbca") == 2 && blocks[0].key == 1 && blocks[1].key == 3);
+    close_cache();
+}
+
+static void metadata_is_at_most_128_bytes_a_slot(void)
+{
+    for (uint32_t slots = 1 << 12; slots <= 1 << 24; slots *= 4)
+        CHECK(kvreg_cache_region_bytes(slots, &kvreg_policy_lru) <= (size_t)slots * 128);
+}
+
+static void unknown_policies_are_refused_with_the_names_there_are(void)
+{
+    const kvreg_policy *policy;
+    kvreg_error error;
+    CHECK(kvreg_policy_find("lru", &policy, &error) == KVREG_OK && policy == &kvreg_policy_lru);
+    CHECK(kvreg_policy_find("mru", &policy, &error) == KVREG_E_ARGUMENT);
+    CHECK(strstr(error.text, "mru") != NULL && strstr(error.text, "lru") != NULL);
+}
+
+int main(void)
+{
+    RUN(a_block_is_a_hit_only_when_it_is_complete);
+    RUN(the_tail_of_a_prefix_is_evicted_first);
+    RUN(touch_and_load_change_recency_and_lookup_does_not);
+    RUN(a_store_that_does_not_fit_keeps_the_head);
+    RUN(a_store_evicts_none_of_its_own_blocks);
+    RUN(duplicates_in_a_store_are_one);
+    RUN(a_promised_block_stays_until_the_step_ends);
+    RUN(a_pinned_block_stays_until_its_loads_end);
+    RUN(a_block_being_written_is_not_evicted);
+    RUN(a_load_serves_what_is_ready);
+    RUN(metadata_is_at_most_128_bytes_a_slot);
+    RUN(unknown_policies_are_refused_with_the_names_there_are);
+    return check_end();
+}

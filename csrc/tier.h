@@ -1,0 +1,97 @@
+/* A host tier: a cache of blocks, a backend that holds their bytes, and workers that copy them to
+ * and from the engine's primary rows.
+ *
+ * Locks, none of which is held during a copy. The cache lock may be taken under the results lock;
+ * otherwise none is taken while another is held.
+ *   results lock  (tier.c)      jobs in flight and results not yet taken
+ *   cache lock    (cache.h)     index, eviction policy, slot states
+ *   queue lock    (transfer.h)  jobs that wait for a worker
+ *
+ * Any thread may call any function here until kvreg_tier_close is called. From then on only
+ * kvreg_tier_take_result, kvreg_tier_pending, kvreg_tier_read_stats and kvreg_tier_close may be
+ * called, and at last kvreg_tier_free, by one thread. In a child made by fork() only
+ * kvreg_tier_inherited, kvreg_tier_close and kvreg_tier_free may be called. */
+#ifndef KVREG_TIER_H
+#define KVREG_TIER_H
+
+#include "cache.h"
+#include "kvreg/backend.h"
+#include "kvreg/copy.h"
+
+typedef struct kvreg_tier kvreg_tier;
+
+typedef struct kvreg_tier_config {
+    kvreg_rows primary;       /* the engine's rows; they outlive the tier's last copy */
+    size_t block_bytes;       /* bytes of a block, at most the primary rows' stride */
+    uint64_t capacity_bytes;  /* of blocks; at least one block */
+    uint32_t workers;         /* threads; 0: kvreg_transfer_default_workers() */
+    const int *worker_cpus;   /* a CPU for each worker, or NULL */
+    const char *policy;       /* name of the eviction policy */
+    const kvreg_backend *backend;
+} kvreg_tier_config;
+
+/* How a job ended. */
+typedef struct kvreg_tier_result {
+    int64_t job;
+    bool load;
+    size_t keys;          /* keys that the job had */
+    size_t failed;        /* of them, dropped by a store, or not served by a load */
+    size_t blocks;        /* copied: fewer than keys - failed where a store had nothing to do */
+    uint64_t bytes;       /* copied */
+    uint64_t ns;          /* from submission to the end of the last copy */
+    const kvreg_cache_block *served; /* `blocks` of them, in the order of the job's keys */
+    void *memory;         /* for kvreg_tier_free_result */
+} kvreg_tier_result;
+
+typedef struct kvreg_tier_stats {
+    kvreg_cache_stats cache;
+    uint64_t stored_blocks, stored_bytes; /* copied into the tier */
+    uint64_t loaded_blocks, loaded_bytes; /* copied out of it */
+    uint64_t store_copy_ns, load_copy_ns; /* spent copying, summed over the workers */
+    uint64_t stores_in_flight, loads_in_flight; /* jobs not finished */
+    uint64_t results;                     /* waiting to be taken */
+    uint64_t slots;
+    uint64_t data_bytes;                  /* taken for the slots */
+    uint64_t metadata_bytes;              /* taken for the region */
+    uint32_t workers;
+} kvreg_tier_stats;
+
+kvreg_status kvreg_tier_open(const kvreg_tier_config *config, kvreg_tier **tier,
+                             kvreg_error *error);
+
+/* Finishes every job, ends the threads and unmaps everything. Waits for the copies and for
+ * threads in kvreg_tier_drain. Calling it again does nothing. In a child made by fork() it only
+ * unmaps: the threads are the parent's. */
+void kvreg_tier_close(kvreg_tier *tier);
+
+/* Frees the tier, which is closed, and the results that nobody took. */
+void kvreg_tier_free(kvreg_tier *tier);
+
+/* Whether this process got the tier through fork() and cannot use it. */
+bool kvreg_tier_inherited(const kvreg_tier *tier);
+
+kvreg_found kvreg_tier_lookup(kvreg_tier *tier, kvreg_key *key);
+void kvreg_tier_touch(kvreg_tier *tier, kvreg_key *keys, size_t n);
+void kvreg_tier_end_step(kvreg_tier *tier);
+
+/* Start a job that copies primary row rows[i] to or from the block of keys[i], which are in prefix
+ * order. Neither waits for a copy. Rows were checked to be below config.primary.rows; both arrays
+ * may be freed afterwards. KVREG_E_MEMORY: nothing was started. */
+kvreg_status kvreg_tier_store(kvreg_tier *tier, int64_t job, kvreg_key *keys,
+                              const uint32_t *rows, size_t n, kvreg_error *error);
+kvreg_status kvreg_tier_load(kvreg_tier *tier, int64_t job, kvreg_key *keys,
+                             const uint32_t *rows, size_t n, kvreg_error *error);
+
+/* Takes the oldest result there is; false when there is none. */
+bool kvreg_tier_take_result(kvreg_tier *tier, kvreg_tier_result *result);
+void kvreg_tier_free_result(kvreg_tier_result *result);
+
+/* Waits until every job submitted before this call has its result waiting. */
+void kvreg_tier_drain(kvreg_tier *tier);
+
+/* Whether any job is in flight or any result waits. */
+bool kvreg_tier_pending(kvreg_tier *tier);
+
+void kvreg_tier_read_stats(kvreg_tier *tier, kvreg_tier_stats *stats);
+
+#endif

@@ -1,0 +1,117 @@
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef extern from "kvreg/error.h" nogil:
+    ctypedef enum kvreg_status:
+        KVREG_OK
+        KVREG_E_ARGUMENT
+        KVREG_E_MEMORY
+        KVREG_E_SYSTEM
+        KVREG_E_STATE
+
+    ctypedef struct kvreg_error:
+        kvreg_status status
+        char text[256]
+
+
+cdef extern from "kvreg/copy.h" nogil:
+    ctypedef struct kvreg_rows:
+        void *base
+        size_t stride
+        size_t rows
+
+
+cdef extern from "backend_dram.h" nogil:
+    ctypedef struct kvreg_backend:
+        pass
+
+    const kvreg_backend kvreg_backend_dram
+
+
+cdef extern from "index.h" nogil:
+    enum:
+        KVREG_KEY_MAX
+
+    ctypedef struct kvreg_key:
+        const uint8_t *data
+        uint32_t bytes
+
+
+cdef extern from "cache.h" nogil:
+    ctypedef enum kvreg_found:
+        KVREG_MISS
+        KVREG_HIT
+        KVREG_RETRY
+
+    ctypedef struct kvreg_cache_block:
+        uint32_t slot
+        uint32_t key
+
+    ctypedef struct kvreg_cache_stats:
+        uint64_t hits, misses, retries, evictions, dropped, absent
+        uint32_t used, pinned
+
+
+cdef extern from "tier.h" nogil:
+    ctypedef struct kvreg_tier:
+        pass
+
+    ctypedef struct kvreg_tier_config:
+        kvreg_rows primary
+        size_t block_bytes
+        uint64_t capacity_bytes
+        uint32_t workers
+        const int *worker_cpus
+        const char *policy
+        const kvreg_backend *backend
+
+    ctypedef struct kvreg_tier_result:
+        int64_t job
+        bint load
+        size_t keys, failed, blocks
+        uint64_t bytes, ns
+        const kvreg_cache_block *served
+
+    ctypedef struct kvreg_tier_stats:
+        kvreg_cache_stats cache
+        uint64_t stored_blocks, stored_bytes, loaded_blocks, loaded_bytes
+        uint64_t store_copy_ns, load_copy_ns
+        uint64_t stores_in_flight, loads_in_flight, results
+        uint64_t slots, data_bytes, metadata_bytes
+        uint32_t workers
+
+    kvreg_status kvreg_tier_open(
+        const kvreg_tier_config *config, kvreg_tier **tier, kvreg_error *error)
+    void kvreg_tier_close(kvreg_tier *tier)
+    void kvreg_tier_free(kvreg_tier *tier)
+    bint kvreg_tier_inherited(const kvreg_tier *tier)
+    kvreg_found kvreg_tier_lookup(kvreg_tier *tier, kvreg_key *key)
+    void kvreg_tier_touch(kvreg_tier *tier, kvreg_key *keys, size_t n)
+    void kvreg_tier_end_step(kvreg_tier *tier)
+    kvreg_status kvreg_tier_store(
+        kvreg_tier *tier, int64_t job, kvreg_key *keys, const uint32_t *rows, size_t n,
+        kvreg_error *error)
+    kvreg_status kvreg_tier_load(
+        kvreg_tier *tier, int64_t job, kvreg_key *keys, const uint32_t *rows, size_t n,
+        kvreg_error *error)
+    bint kvreg_tier_take_result(kvreg_tier *tier, kvreg_tier_result *result)
+    void kvreg_tier_free_result(kvreg_tier_result *result)
+    void kvreg_tier_drain(kvreg_tier *tier)
+    bint kvreg_tier_pending(kvreg_tier *tier)
+    void kvreg_tier_read_stats(kvreg_tier *tier, kvreg_tier_stats *stats)
+
+
+cdef class NativeTier:
+    cdef kvreg_tier *_tier        # NULL until it is open
+    cdef bint _shut_down
+    cdef bint _writable           # whether loads may write to the primary rows
+    cdef size_t _primary_rows
+    cdef object _view             # the tier's own memoryview of the primary tier's buffer
+    cdef object _miss, _hit, _retry
+    cdef object _job_result
+    cdef dict _jobs               # of jobs without a collected result: id -> keys, loads only
+
+    cdef int _check_usable(self) except -1
+    cdef int _check_not_inherited(self) except -1
+    cdef object _submit(self, object job_metadata, bint load)
+    cdef object _collect(self, const kvreg_tier_result *result)

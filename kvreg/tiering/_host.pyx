@@ -1,0 +1,333 @@
+# cython: boundscheck=False, wraparound=False
+# Every index below runs over a length that was read first.
+"""The binding of the native host tier: converts, checks, calls, translates errors."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
+from cython cimport no_gc_clear
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from kvreg.row_ids cimport fill_row_ids
+
+
+cdef extern from "Python.h":
+    Py_buffer *PyMemoryView_GET_BUFFER(object view)
+
+
+cdef object raise_error(const kvreg_error *error):
+    """Raise what a failed call of the C core means in Python."""
+    text = error.text.decode("utf-8", "replace")
+    if error.status == KVREG_E_ARGUMENT:
+        raise ValueError(text)
+    if error.status == KVREG_E_MEMORY:
+        raise MemoryError(text)
+    raise OSError(text)
+
+
+cdef int fill_key(object key, kvreg_key *out) except -1:
+    """Point `out` at the bytes of a key, which must stay alive as long as it is used."""
+    if not PyBytes_Check(key):
+        raise TypeError(f"a key must be bytes; this is a {type(key).__name__}: {key!r}")
+    cdef Py_ssize_t length = PyBytes_GET_SIZE(key)
+    if length < 1 or length > KVREG_KEY_MAX:
+        raise ValueError(
+            f"a key must have 1 to {<int>KVREG_KEY_MAX} bytes; this one has {length}: {key!r}"
+        )
+    out.data = <const uint8_t *>PyBytes_AS_STRING(key)
+    out.bytes = <uint32_t>length
+    return 0
+
+
+cdef void *allocate(size_t bytes) except NULL:
+    cdef void *memory = PyMem_Malloc(bytes)
+    if memory == NULL:
+        raise MemoryError(f"no memory for {bytes} bytes")
+    return memory
+
+
+cdef kvreg_key *new_keys(tuple keys) except NULL:
+    """The keys as the core takes them; free with PyMem_Free, and keep `keys` alive until then."""
+    cdef Py_ssize_t i, n = len(keys)
+    cdef kvreg_key *out = <kvreg_key *>allocate(n * sizeof(kvreg_key))
+    try:
+        for i in range(n):
+            fill_key(keys[i], &out[i])
+    except BaseException:
+        PyMem_Free(out)
+        raise
+    return out
+
+
+cdef int describe_primary(object view, kvreg_tier_config *config) except -1:
+    """Fill in the primary rows and the block's size from a memoryview."""
+    cdef Py_buffer *buffer = PyMemoryView_GET_BUFFER(view)
+    if buffer.ndim != 2:
+        raise ValueError(
+            f"the primary view must have 2 dimensions, (num_blocks, row_bytes); it has "
+            f"{buffer.ndim}"
+        )
+    if buffer.shape[0] < 1 or buffer.shape[1] < 1:
+        raise ValueError(f"the primary view must hold a byte; its shape is {view.shape}")
+    cdef Py_ssize_t row_bytes = buffer.shape[1] * buffer.itemsize
+    if buffer.suboffsets != NULL or (
+        buffer.shape[1] > 1 and buffer.strides[1] != buffer.itemsize
+    ):
+        raise ValueError(
+            f"the bytes of a row of the primary view must be contiguous; its strides are "
+            f"{view.strides} for items of {buffer.itemsize} bytes"
+        )
+    if buffer.shape[0] > 1 and buffer.strides[0] < row_bytes:
+        raise ValueError(
+            f"the rows of the primary view must follow one another without overlap: rows of "
+            f"{row_bytes} bytes with strides {view.strides}"
+        )
+    if buffer.shape[0] > <Py_ssize_t>0xffffffff:
+        raise ValueError(f"the primary view has {buffer.shape[0]} rows; at most 2**32 - 1 fit")
+    config.primary.base = buffer.buf
+    config.primary.stride = <size_t>max(buffer.strides[0], row_bytes)
+    config.primary.rows = <size_t>buffer.shape[0]
+    config.block_bytes = <size_t>row_bytes
+    return 0
+
+
+# no_gc_clear: a cycle through a subclass's attributes must not release the view under a copy.
+@no_gc_clear
+cdef class NativeTier:
+    """A host tier without its Python side; see `HostMemoryTier`."""
+
+    def _open(
+        self, view, uint64_t capacity_bytes, uint32_t workers, list worker_cpus, str policy, *,
+        tuple lookup_results, job_result,
+    ):
+        """Take the resources of the tier. Called once, by the subclass's constructor.
+
+        `lookup_results` are the objects that `lookup` answers with, for miss, hit and retry;
+        `job_result` makes a result of (job_id, success, successful_keys, seconds, bytes).
+        `workers` 0 means the default; `worker_cpus` may be None.
+        """
+        cdef kvreg_tier_config config
+        cdef kvreg_error error
+        cdef int cpus[1024]
+        cdef Py_ssize_t i
+        cdef bytes policy_name = policy.encode()
+        if self._tier != NULL:
+            raise RuntimeError("the tier is open already")
+        if worker_cpus is not None:
+            for i in range(len(worker_cpus)):
+                cpus[i] = worker_cpus[i]
+        self._miss, self._hit, self._retry = lookup_results
+        self._job_result = job_result
+        self._jobs = {}
+        own = memoryview(view)
+        try:
+            describe_primary(own, &config)
+            config.capacity_bytes = capacity_bytes
+            config.workers = workers
+            config.worker_cpus = NULL if worker_cpus is None else cpus
+            config.policy = policy_name
+            config.backend = &kvreg_backend_dram
+            if kvreg_tier_open(&config, &self._tier, &error) != KVREG_OK:
+                raise_error(&error)
+        except BaseException:
+            # A traceback may keep the tier alive, and with it an export of the buffer.
+            own.release()
+            raise
+        self._view = own
+        self._writable = not own.readonly
+        self._primary_rows = config.primary.rows
+
+    def __dealloc__(self):
+        if self._tier == NULL:
+            return
+        with nogil:
+            kvreg_tier_close(self._tier)
+        kvreg_tier_free(self._tier)
+
+    cdef int _check_not_inherited(self) except -1:
+        if self._tier == NULL:
+            raise RuntimeError("the tier was never opened")
+        if kvreg_tier_inherited(self._tier):
+            raise RuntimeError(
+                "the tier belongs to the process that made it; after fork() make a new one"
+            )
+        return 0
+
+    cdef int _check_usable(self) except -1:
+        self._check_not_inherited()
+        if self._shut_down:
+            raise RuntimeError("the tier is shut down")
+        return 0
+
+    def lookup(self, key, req_context):
+        """Say whether the tier has the block named `key`; a hit is promised until the step ends.
+
+        Raises:
+            TypeError, ValueError: `key` is not bytes of length 1 to 64.
+            RuntimeError: the tier is shut down, or was inherited by fork().
+        """
+        cdef kvreg_key native
+        self._check_usable()
+        fill_key(key, &native)
+        cdef kvreg_found found = kvreg_tier_lookup(self._tier, &native)
+        if found == KVREG_HIT:
+            return self._hit
+        return self._miss if found == KVREG_MISS else self._retry
+
+    def touch(self, keys, req_context):
+        """Mark blocks as just used; `keys` in prefix order. Unknown keys are passed over.
+
+        Raises: as `lookup`.
+        """
+        self._check_usable()
+        cdef tuple held = tuple(keys)
+        cdef kvreg_key *native = new_keys(held)
+        kvreg_tier_touch(self._tier, native, len(held))
+        PyMem_Free(native)
+
+    def submit_store(self, job_metadata):
+        """Start a copy of primary rows into the tier.
+
+        What does not fit is dropped from the tail of the job, whose result then has `success`
+        False.
+
+        Raises:
+            TypeError: a key, a row number or the job's id is of the wrong type.
+            ValueError: a key's length, a row number or the number of rows is out of range, or
+                the job's id is in use.
+            RuntimeError: the tier is shut down, or was inherited by fork().
+        """
+        self._submit(job_metadata, False)
+
+    def submit_load(self, job_metadata):
+        """Start a copy of blocks from the tier into primary rows.
+
+        Keys that the tier does not have ready fail alone: `successful_keys` of the result names
+        the others.
+
+        Raises: as `submit_store`, and ValueError where the primary view is read-only.
+        """
+        self._submit(job_metadata, True)
+
+    cdef object _submit(self, object job_metadata, bint load):
+        cdef kvreg_error error
+        cdef kvreg_status status
+        cdef kvreg_key *keys = NULL
+        cdef uint32_t *rows = NULL
+        cdef Py_ssize_t n
+        self._check_usable()
+        if load and not self._writable:
+            raise ValueError("the primary view is read-only: nothing can be loaded into it")
+        job_id = job_metadata.job_id
+        cdef int64_t native_id = job_id
+        if job_id in self._jobs:
+            raise ValueError(f"job {job_id} is in use: its result was not collected yet")
+        cdef tuple held = tuple(job_metadata.keys)
+        n = len(held)
+        try:
+            keys = new_keys(held)
+            rows = <uint32_t *>allocate(n * sizeof(uint32_t))
+            fill_row_ids(job_metadata.chunk_ids, "chunk_ids", rows, n, self._primary_rows)
+            # Before the job starts: nothing after it may fail.
+            self._jobs[job_id] = held if load else None
+            if load:
+                status = kvreg_tier_load(self._tier, native_id, keys, rows, n, &error)
+            else:
+                status = kvreg_tier_store(self._tier, native_id, keys, rows, n, &error)
+            if status != KVREG_OK:
+                del self._jobs[job_id]
+                raise_error(&error)
+        finally:
+            PyMem_Free(rows)
+            PyMem_Free(keys)
+
+    def get_finished_jobs(self):
+        """Return the results of all jobs that ended since the last call, as a list.
+
+        Raises:
+            RuntimeError: the tier was inherited by fork().
+        """
+        cdef kvreg_tier_result result
+        cdef list results = []
+        self._check_not_inherited()
+        while kvreg_tier_take_result(self._tier, &result):
+            try:
+                results.append(self._collect(&result))
+            finally:
+                kvreg_tier_free_result(&result)
+        return results
+
+    cdef object _collect(self, const kvreg_tier_result *result):
+        cdef size_t i
+        cdef tuple keys = self._jobs.pop(result.job)
+        served = None
+        if result.load and 0 < result.blocks < result.keys:
+            served = [keys[result.served[i].key] for i in range(result.blocks)]
+        return self._job_result(
+            result.job, result.failed == 0, served, result.ns * 1e-9, result.bytes
+        )
+
+    def has_pending_work(self):
+        """Whether a job is in flight or a result waits to be collected."""
+        self._check_usable()
+        return kvreg_tier_pending(self._tier)
+
+    def on_request_finished(self, req_context):
+        """Learn that no further call will name this request; nothing is kept for it."""
+        self._check_usable()
+
+    def on_schedule_end(self, context):
+        """Close the step: what lookups promised in it may be evicted."""
+        self._check_usable()
+        kvreg_tier_end_step(self._tier)
+
+    def drain_jobs(self):
+        """Wait, without the GIL, until every job submitted before this call has its result."""
+        self._check_usable()
+        with nogil:
+            kvreg_tier_drain(self._tier)
+
+    def shutdown(self):
+        """Finish every job, end the threads, unmap the memory, release the primary view.
+
+        Waits without the GIL. Calling it again does nothing. Results that were not collected stay.
+        """
+        if self._tier == NULL:
+            return
+        self._shut_down = True
+        with nogil:
+            kvreg_tier_close(self._tier)
+        self._view.release()
+
+    def _require_usable(self):
+        """Raise RuntimeError where the tier is shut down or was inherited by fork()."""
+        self._check_usable()
+
+    def _read_stats(self):
+        """Return the tier's figures as a dict with the field names of `TierStats`."""
+        cdef kvreg_tier_stats stats
+        self._check_not_inherited()
+        kvreg_tier_read_stats(self._tier, &stats)
+        return {
+            "lookups_hit": stats.cache.hits,
+            "lookups_miss": stats.cache.misses,
+            "lookups_retry": stats.cache.retries,
+            "blocks_stored": stats.stored_blocks,
+            "bytes_stored": stats.stored_bytes,
+            "seconds_storing": stats.store_copy_ns * 1e-9,
+            "blocks_loaded": stats.loaded_blocks,
+            "bytes_loaded": stats.loaded_bytes,
+            "seconds_loading": stats.load_copy_ns * 1e-9,
+            "evictions": stats.cache.evictions,
+            "blocks_dropped": stats.cache.dropped,
+            "blocks_not_served": stats.cache.absent,
+            "stores_in_flight": stats.stores_in_flight,
+            "loads_in_flight": stats.loads_in_flight,
+            "results_waiting": stats.results,
+            "slots_total": stats.slots,
+            "slots_used": stats.cache.used,
+            "slots_pinned": stats.cache.pinned,
+            "data_bytes": stats.data_bytes,
+            "metadata_bytes": stats.metadata_bytes,
+            "num_threads": stats.workers,
+        }

@@ -1,0 +1,107 @@
+"""A secondary tier in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvreg.tiering._host import NativeTier
+from kvreg.tiering.base import (
+    JobResult,
+    LookupResult,
+    ReqContext,
+    RequestOffloadingContext,
+    SecondaryTierManager,
+)
+from kvreg.tiering.sizes import parse_bytes
+from kvreg.tiering.stats import TierStats
+
+_MOST_THREADS = 1024
+
+
+class HostMemoryTier(NativeTier, SecondaryTierManager):
+    """Holds blocks in this process's memory; worker threads copy them without the GIL.
+
+    A HIT holds until the step ends. A store that finds no room keeps the head of the prefix and
+    drops its tail; a load that cannot serve some keys serves the others. Any thread may call.
+
+    Args:
+        offloading_spec: The engine's offloading configuration; not used.
+        primary_kv_view: The primary tier's buffer, shape ``(num_blocks, row)``, whose rows are
+            contiguous bytes; a block is one row. The tier holds a view of its own on the buffer
+            until ``shutdown``.
+        tier_type: The name under which the engine's configuration asked for the tier.
+        capacity: Memory for blocks, in bytes or as ``"4GiB"``; ``capacity // block bytes`` fit.
+            Metadata, at most 128 bytes a block, comes on top; see ``stats``.
+        num_threads: Worker threads, 1 to 1024. Default: the CPUs that the process may use, by
+            affinity and cgroup quota, less one for the scheduler, and at most 8.
+        worker_cpus: A CPU number for each worker thread, to pin it there.
+        eviction_policy: ``"lru"``.
+
+    Raises:
+        TypeError, ValueError: A parameter has a value that is not allowed.
+        MemoryError: The machine or a cgroup does not have the memory.
+        OSError: A worker thread cannot be started.
+    """
+
+    def __init__(
+        self,
+        offloading_spec: object,
+        primary_kv_view: memoryview,
+        tier_type: str,
+        *,
+        capacity: int | str,
+        num_threads: int | None = None,
+        worker_cpus: Sequence[int] | None = None,
+        eviction_policy: str = "lru",
+    ) -> None:
+        cpus = None if worker_cpus is None else [_cpu_number(cpu) for cpu in worker_cpus]
+        self._open(
+            primary_kv_view,
+            _capacity_bytes(capacity),
+            _worker_count(num_threads, cpus),
+            cpus,
+            eviction_policy,
+            lookup_results=(LookupResult.MISS, LookupResult.HIT, LookupResult.RETRY),
+            job_result=JobResult,
+        )
+        # Not by the base class's constructor: it keeps the engine's view, and after shutdown()
+        # nothing here may keep the buffer mapped.
+        self.offloading_spec = offloading_spec
+        self.tier_type = tier_type
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        """Ask for the blocks computed for the request; prefix hits are here already."""
+        self._require_usable()
+        return RequestOffloadingContext()
+
+    def stats(self) -> TierStats:
+        """Return the tier's figures, also after ``shutdown``.
+
+        Raises:
+            RuntimeError: The tier was inherited by ``fork()``.
+        """
+        return TierStats(**self._read_stats())
+
+
+def _capacity_bytes(capacity: int | str) -> int:
+    capacity_bytes = parse_bytes(capacity)
+    if capacity_bytes >= 1 << 63:
+        raise ValueError(f"capacity must be less than 2**63 bytes, not {capacity!r}")
+    return capacity_bytes
+
+
+def _worker_count(num_threads: int | None, cpus: list[int] | None) -> int:
+    """Return the number of workers, 0 for the default."""
+    if num_threads is None:
+        return 0 if cpus is None else _worker_count(len(cpus), cpus)
+    if not isinstance(num_threads, int) or not 1 <= num_threads <= _MOST_THREADS:
+        raise ValueError(f"num_threads must be 1 to {_MOST_THREADS}, not {num_threads!r}")
+    if cpus is not None and len(cpus) != num_threads:
+        raise ValueError(f"worker_cpus has {len(cpus)} CPUs for {num_threads} threads")
+    return num_threads
+
+
+def _cpu_number(cpu: int) -> int:
+    if not isinstance(cpu, int) or not 0 <= cpu < 1 << 20:
+        raise ValueError(f"worker_cpus must hold CPU numbers from 0 on, not {cpu!r}")
+    return cpu

@@ -1,0 +1,28 @@
+"""Fixtures that several folders of tests share."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from kvreg.tiering import SecondaryTierFactory
+
+
+@contextmanager
+def tier_class_of_host(module_path, class_name):
+    """Let the factory's tier type "host" stand for another class."""
+    registered = SecondaryTierFactory._registry.pop("host")
+    SecondaryTierFactory.register_tier("host", module_path, class_name)
+    try:
+        yield
+    finally:
+        SecondaryTierFactory._registry["host"] = registered
+
+
+@pytest.fixture(params=["ModelTier", "HostMemoryTier"])
+def host_tier(request):
+    """The tier type "host" is the plain-Python model in one run, the native tier in another."""
+    if request.param == "HostMemoryTier":
+        yield
+    else:
+        with tier_class_of_host("tests.tiering.model", "ModelTier"):
+            yield

@@ -1,0 +1,211 @@
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from kvreg.cli import main
+from tests.conftest import tier_class_of_host
+from tests.replay.faulty_tiers import InterruptedTier
+
+SMALL = ["--block-bytes", "1KiB", "--primary-blocks", "100", "--host-capacity", "512KiB"]
+REPORT_FIELDS = {
+    *("requests", "blocks", "prefix_hits", "prefix_hit_rate", "stored", "loaded", "evictions"),
+    *("failed_jobs", "partial_jobs", "lost_jobs", "corrupted_blocks"),
+    *("scheduler_us_per_request", "wait_s", "wall_s"),
+}
+TIMED_FIELDS = {"scheduler_us_per_request", "wait_s", "wall_s"}
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    requests = [[1, 2, 3], [4, 5, 6], [1, 2, 3], [1, 2, 7]]
+    path.write_text("".join(json.dumps({"hash_ids": ids}) + "\n" for ids in requests))
+    return str(path)
+
+
+def replay_json(capsys, *options):
+    assert main(["replay", "--json", *options]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def assert_one_line_error(capsys, *parts):
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("kvreg replay: error: ")
+    assert captured.err.count("\n") == 1
+    for part in parts:
+        assert part in captured.err
+
+
+@pytest.mark.usefixtures("host_tier")
+def test_without_a_trace_it_replays_the_built_in_workload(capsys):
+    report = replay_json(capsys)
+    assert report.keys() == REPORT_FIELDS
+    assert report["requests"] == 2000
+    assert report["prefix_hits"]["host"] > 1000
+    assert report["evictions"] > 1000
+    assert report["corrupted_blocks"] == report["lost_jobs"] == 0
+
+
+@pytest.mark.usefixtures("host_tier")
+def test_two_runs_report_the_same_but_for_time(capsys):
+    reports = [replay_json(capsys, *SMALL, "--limit", "300") for _ in range(2)]
+    for report in reports:
+        for field in TIMED_FIELDS:
+            del report[field]
+        for direction in ("stored", "loaded"):
+            del report[direction]["gb_per_s"]
+    assert reports[0] == reports[1]
+
+
+@pytest.mark.usefixtures("host_tier")
+def test_a_trace_is_replayed_with_the_options_given(capsys, trace):
+    options = ["--block-bytes", "4096", "--primary-blocks", "3", "--host-capacity", "24KiB"]
+    report = replay_json(
+        capsys, *options, "--num-threads", "1", "--eviction-policy", "lru", trace
+    )
+    assert report["requests"] == 4
+    assert report["blocks"] == 12
+    assert report["prefix_hits"] == {"primary": 2, "host": 3}
+    assert report["stored"]["blocks"] == 7
+    assert report["stored"]["bytes"] == 7 * 4096
+    assert report["evictions"] == 1
+
+
+@pytest.mark.usefixtures("host_tier")
+def test_limit_keeps_the_first_requests(capsys, trace):
+    assert replay_json(capsys, *SMALL, "--limit", "2", trace)["requests"] == 2
+    assert replay_json(capsys, *SMALL, "--limit", "7")["requests"] == 7
+
+
+@pytest.mark.usefixtures("host_tier")
+def test_without_json_the_report_is_a_page_and_nothing_else_is_written(capsys, trace):
+    assert main(["replay", *SMALL, trace]) == 0
+    captured = capsys.readouterr()
+    assert "prefix hits" in captured.out
+    assert captured.err == ""
+
+
+@pytest.mark.usefixtures("host_tier")
+def test_a_terminal_gets_a_progress_bar(monkeypatch, capsys, trace):
+    def bar(requests, **_):
+        sys.stderr.write(f"{len(requests)} to go")
+        return requests
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setitem(sys.modules, "tqdm", SimpleNamespace(tqdm=bar))
+    assert main(["replay", *SMALL, trace]) == 0
+    assert capsys.readouterr().err == "4 to go"
+
+
+@pytest.mark.usefixtures("host_tier")
+def test_without_tqdm_a_terminal_gets_none(monkeypatch, capsys, trace):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert main(["replay", *SMALL, trace]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("tier", "field"), [("CorruptingTier", "corrupted_blocks"), ("LosingTier", "lost_jobs")]
+)
+def test_corrupted_blocks_and_lost_jobs_exit_with_1(capsys, tier, field):
+    with tier_class_of_host("tests.replay.faulty_tiers", tier):
+        assert main(["replay", "--json", *SMALL, "--limit", "300"]) == 1
+    assert json.loads(capsys.readouterr().out)[field] > 0
+
+
+def test_a_load_that_fails_is_no_reason_to_exit_with_1(capsys):
+    with tier_class_of_host("tests.replay.faulty_tiers", "ForgettingTier"):
+        report = replay_json(capsys, *SMALL, "--limit", "300")
+    assert report["partial_jobs"] > 0
+
+
+def test_an_interrupt_shuts_the_tier_down_and_exits_with_130(capsys):
+    shutdowns = InterruptedTier.shutdowns
+    with tier_class_of_host("tests.replay.faulty_tiers", "InterruptedTier"):
+        assert main(["replay", *SMALL]) == 130
+    assert InterruptedTier.shutdowns == shutdowns + 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "kvreg: interrupted\n"
+
+
+def test_a_bad_trace_line_is_named_by_file_and_line(capsys, trace):
+    with open(trace, "a") as file:
+        file.write("oops\n")
+    assert main(["replay", trace]) == 2
+    assert_one_line_error(capsys, f"{trace}:5: not JSON")
+
+
+def test_a_trace_without_requests_is_an_error(capsys, tmp_path):
+    path = tmp_path / "empty.jsonl"
+    path.write_text("\n")
+    assert main(["replay", str(path)]) == 2
+    assert_one_line_error(capsys, f"{path}: no requests")
+
+
+def test_a_missing_trace_is_an_error(capsys, tmp_path):
+    assert main(["replay", str(tmp_path / "absent.jsonl")]) == 2
+    assert_one_line_error(capsys, "absent.jsonl")
+
+
+@pytest.mark.usefixtures("host_tier")
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--host-capacity", "1"],
+        ["--eviction-policy", "psychic"],
+        ["--primary-blocks", "999999999999"],
+        ["--primary-blocks", "99999999999999999999999"],
+        ["--block-bytes", "99999999TiB"],
+    ],
+)
+def test_tiers_that_cannot_be_created_are_an_error(capsys, options):
+    assert main(["replay", *options]) == 2
+    assert_one_line_error(capsys)
+
+
+def test_more_host_memory_than_the_machine_has_is_an_error(capsys):
+    assert main(["replay", "--host-capacity", "1048576TiB"]) == 2
+    assert_one_line_error(capsys, "capacity")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--block-bytes", "64KB"], "64KB"),
+        (["--block-bytes", "0"], "at least 1 byte"),
+        (["--host-capacity", "-1"], "got '-1'"),
+        (["--host-capacity", "lots"], "KiB, MiB, GiB or TiB"),
+        (["--primary-blocks", "0"], "1 or more; got '0'"),
+        (["--num-threads", "two"], "1 or more; got 'two'"),
+        (["--limit", "1.5"], "1 or more; got '1.5'"),
+        (["--unknown"], "unrecognized"),
+    ],
+)
+def test_bad_options_exit_with_2_and_say_why(capsys, options, reason):
+    with pytest.raises(SystemExit) as exit_:
+        main(["replay", *options])
+    assert exit_.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_help_gives_units_and_defaults(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["replay", "--help"])
+    assert exit_.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for default in ("64KiB", "1000", "256MiB", "lru", "all", "built-in"):
+        assert f"default: {default}" in text or f"default: a {default}" in text
+    assert "suffix B, KiB, MiB, GiB or TiB" in text
+
+
+def test_python_m_kvreg_is_the_same_command():
+    command = [sys.executable, "-m", "kvreg", "replay", "--limit", "none"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "kvreg replay: error: argument --limit" in done.stderr

@@ -1,0 +1,255 @@
+"""The reference for host tiers: their rules in plain Python, without threads.
+
+A submitted job takes effect on the tier's state at once; its copies are made when the job is
+completed. Jobs complete in ``drain_jobs``, ``shutdown``, ``get_finished_jobs`` (unless
+``hold_jobs`` is set) or, one at a time and in any order, in ``complete``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from kvreg.tiering import (
+    JobResult,
+    LookupResult,
+    RequestOffloadingContext,
+    SecondaryTierManager,
+)
+from kvreg.tiering.sizes import parse_bytes
+
+MAX_KEY_BYTES = 64
+
+
+@dataclass
+class Block:
+    data: bytes | None = None  # None: being written
+    pins: int = 0  # loads that still have to copy it
+    promised_in: int | None = None  # the last step in which a lookup said HIT
+
+
+@dataclass
+class Job:
+    metadata: object
+    copies: list  # (key, row), in job order
+    success: bool
+    submitted: float
+
+
+@dataclass(frozen=True)
+class ModelStats:
+    evictions: int
+    blocks_stored: int
+    bytes_stored: int
+    blocks_loaded: int
+    bytes_loaded: int
+    blocks_dropped: int
+    lookups_hit: int
+    lookups_miss: int
+    lookups_retry: int
+    slots_total: int
+    slots_used: int
+
+
+class ModelTier(SecondaryTierManager):
+    def __init__(
+        self,
+        offloading_spec,
+        primary_kv_view,
+        tier_type,
+        *,
+        capacity,
+        num_threads=1,
+        eviction_policy="lru",
+    ):
+        super().__init__(offloading_spec, primary_kv_view, tier_type)
+        if eviction_policy != "lru":
+            raise ValueError(f"eviction_policy must be 'lru'; got {eviction_policy!r}")
+        self.num_rows, self.block_bytes = primary_kv_view.shape
+        self.slots = parse_bytes(capacity) // self.block_bytes
+        if self.slots == 0:
+            raise ValueError(f"capacity {capacity!r} is less than one block")
+        self.hold_jobs = False
+        self.closed = False
+        self.step = 0
+        self.blocks = OrderedDict()  # key -> Block, least recent first
+        self.running = {}  # job id -> Job
+        self.finished = []
+        self.evictions = self.stored = self.loaded = self.dropped = 0
+        self.lookups = dict.fromkeys(LookupResult, 0)
+
+    def lookup(self, key, req_context):
+        self._check_open()
+        self._check_keys([key])
+        result = self._find(key)
+        self.lookups[result] += 1
+        return result
+
+    def touch(self, keys, req_context):
+        self._check_open()
+        self._check_keys(keys)
+        self._make_most_recent(keys)
+
+    def submit_store(self, job_metadata):
+        self._check_job(job_metadata)
+        job_keys = list(job_metadata.keys)
+        own_keys, copies, dropped = set(job_keys), [], set()
+        for key, row in zip(job_keys, job_metadata.chunk_ids, strict=True):
+            if key in self.blocks:
+                continue
+            if dropped or not self._make_room(own_keys):
+                dropped.add(key)
+                continue
+            self.blocks[key] = Block()
+            copies.append((key, int(row)))
+        self._make_most_recent(job_keys)
+        self.dropped += len(dropped)
+        self._start(job_metadata, copies, success=not dropped)
+
+    def submit_load(self, job_metadata):
+        self._check_job(job_metadata)
+        copies = []
+        for key, row in zip(job_metadata.keys, job_metadata.chunk_ids, strict=True):
+            if self._is_ready(key):
+                self.blocks[key].pins += 1
+                copies.append((key, int(row)))
+        self._make_most_recent([key for key, _ in copies])
+        self._start(job_metadata, copies, success=len(copies) == len(job_metadata.keys))
+
+    def get_finished_jobs(self):
+        if not self.hold_jobs:
+            self._complete_all()
+        results, self.finished = self.finished, []
+        return results
+
+    def on_new_request(self, req_context):
+        self._check_open()
+        return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context):
+        self._check_open()
+
+    def on_schedule_end(self, context):
+        self._check_open()
+        self.step += 1
+
+    def has_pending_work(self):
+        self._check_open()
+        return bool(self.running or self.finished)
+
+    def drain_jobs(self):
+        self._check_open()
+        self._complete_all()
+
+    def shutdown(self):
+        self._complete_all()
+        self.closed = True
+        self.primary_kv_view = None
+
+    def stats(self):
+        return ModelStats(
+            evictions=self.evictions,
+            blocks_stored=self.stored,
+            bytes_stored=self.stored * self.block_bytes,
+            blocks_loaded=self.loaded,
+            bytes_loaded=self.loaded * self.block_bytes,
+            blocks_dropped=self.dropped,
+            lookups_hit=self.lookups[LookupResult.HIT],
+            lookups_miss=self.lookups[LookupResult.MISS],
+            lookups_retry=self.lookups[LookupResult.RETRY],
+            slots_total=self.slots,
+            slots_used=len(self.blocks),
+        )
+
+    def complete(self, job_id):
+        """Make the copies of one running job, and its result."""
+        job = self.running.pop(job_id)
+        for key, row in job.copies:
+            if job.metadata.is_promotion:
+                self._copy_to_primary(self.blocks[key], row)
+            else:
+                self._copy_from_primary(self.blocks[key], row)
+        partly_loaded = job.metadata.is_promotion and job.copies and not job.success
+        self.finished.append(
+            JobResult(
+                job_id=job_id,
+                success=job.success,
+                successful_keys=[key for key, _ in job.copies] if partly_loaded else None,
+                transfer_time=time.monotonic() - job.submitted,
+                transfer_bytes=len(job.copies) * self.block_bytes,
+            )
+        )
+
+    def _complete_all(self):
+        for job_id in list(self.running):
+            self.complete(job_id)
+
+    def _copy_from_primary(self, block, row):
+        start = row * self.block_bytes
+        block.data = bytes(self._primary_bytes()[start : start + self.block_bytes])
+        self.stored += 1
+
+    def _copy_to_primary(self, block, row):
+        start = row * self.block_bytes
+        self._primary_bytes()[start : start + self.block_bytes] = block.data
+        block.pins -= 1
+        self.loaded += 1
+
+    def _primary_bytes(self):
+        return self.primary_kv_view.cast("B")
+
+    def _find(self, key):
+        if key not in self.blocks:
+            return LookupResult.MISS
+        if not self._is_ready(key):
+            return LookupResult.RETRY
+        self.blocks[key].promised_in = self.step
+        return LookupResult.HIT
+
+    def _is_ready(self, key):
+        return key in self.blocks and self.blocks[key].data is not None
+
+    def _make_most_recent(self, keys):
+        """Tail first: the head of a prefix must outlive its tail."""
+        for key in reversed(list(keys)):
+            if key in self.blocks:
+                self.blocks.move_to_end(key)
+
+    def _make_room(self, own_keys):
+        """Evict a block if no slot is free; tell whether one is free now."""
+        if len(self.blocks) < self.slots:
+            return True
+        for key, block in self.blocks.items():
+            busy = block.data is None or block.pins > 0
+            if not busy and block.promised_in != self.step and key not in own_keys:
+                del self.blocks[key]
+                self.evictions += 1
+                return True
+        return False
+
+    def _start(self, job_metadata, copies, success):
+        self.running[job_metadata.job_id] = Job(
+            job_metadata, copies, success, submitted=time.monotonic()
+        )
+
+    def _check_open(self):
+        if self.closed:
+            raise RuntimeError("the tier is shut down")
+
+    def _check_keys(self, keys):
+        for key in keys:
+            if not isinstance(key, bytes):
+                raise TypeError(f"a key is bytes; got {key!r}")
+            if not 1 <= len(key) <= MAX_KEY_BYTES:
+                raise ValueError(f"a key is 1 to {MAX_KEY_BYTES} bytes; got {key!r}")
+
+    def _check_job(self, job):
+        self._check_open()
+        self._check_keys(job.keys)
+        if job.job_id in self.running or any(job.job_id == r.job_id for r in self.finished):
+            raise ValueError(f"the result of job {job.job_id} was not collected yet")
+        if len(job.keys) != len(job.chunk_ids):
+            raise ValueError(f"{len(job.keys)} keys but {len(job.chunk_ids)} chunk ids")
+        if any(not 0 <= row < self.num_rows for row in job.chunk_ids):
+            raise ValueError(f"a chunk id is not in 0..{self.num_rows - 1}: {job.chunk_ids}")
