@@ -10,7 +10,9 @@ COMPILE = ["-std=c11", "-O3", "-fvisibility=hidden", "-pthread"]
 
 COPY = [
     "csrc/copy.c",
+    "csrc/copy_choose.c",
     "csrc/copy_neon.c",
+    "csrc/copy_portable.c",
     "csrc/copy_x86.c",
     "csrc/error.c",
     "csrc/os.c",

@@ -1,112 +1,15 @@
-#include "copy_kernels.h"
+#include "kvreg/copy.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
-
-#include "os.h"
-
-static void copy_portable(void *dst, const void *src, size_t bytes, const void *next)
-{
-    (void)next;
-    memcpy(dst, src, bytes);
-}
-
-const kvreg_copy_kernel kvreg_copy_portable = {"portable", copy_portable, NULL};
-
-#if !defined(__x86_64__) && !defined(__aarch64__)
-unsigned kvreg_copy_cpu_features(void)
-{
-    return 0;
-}
-#endif
-
-/* -- The choice ---------------------------------------------------------------------------- */
-
-typedef struct variant {
-    const kvreg_copy_kernel *kernel;
-    unsigned needs; /* KVREG_CPU_* */
-} variant;
-
-static const variant variants[] = {
-    {&kvreg_copy_portable, 0},
-#if defined(__x86_64__)
-    {&kvreg_copy_sse2, KVREG_CPU_SSE2},
-    {&kvreg_copy_sse2_nt, KVREG_CPU_SSE2},
-    {&kvreg_copy_avx2, KVREG_CPU_AVX2},
-    {&kvreg_copy_avx2_nt, KVREG_CPU_AVX2},
-    {&kvreg_copy_avx512, KVREG_CPU_AVX512},
-    {&kvreg_copy_avx512_nt, KVREG_CPU_AVX512},
-#elif defined(__aarch64__)
-    {&kvreg_copy_neon, KVREG_CPU_NEON},
-    {&kvreg_copy_neon_nt, KVREG_CPU_NEON},
-#endif
-};
-
-const kvreg_copy_kernel *kvreg_copy_kernel_at(unsigned features, size_t i)
-{
-    for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
-        if ((variants[v].needs & ~features) == 0 && i-- == 0)
-            return variants[v].kernel;
-    }
-    return NULL;
-}
-
-static kvreg_status choose_by_name(unsigned features, const char *name,
-                                   const kvreg_copy_kernel **kernel, kvreg_error *error)
-{
-    char names[160] = "";
-    for (size_t i = 0; (*kernel = kvreg_copy_kernel_at(features, i)) != NULL; i++) {
-        if (strcmp((*kernel)->name, name) == 0)
-            return KVREG_OK;
-        strcat(names, i > 0 ? ", " : "");
-        strcat(names, (*kernel)->name);
-    }
-    return kvreg_fail(error, KVREG_E_ARGUMENT,
-                      "KVREG_COPY is '%.32s'; this machine's copy kernels are: %s", name, names);
-}
-
-static const kvreg_copy_kernel *streaming_kernel(unsigned features)
-{
-#if defined(__x86_64__)
-    if (features & KVREG_CPU_AVX2)
-        return &kvreg_copy_avx2_nt;
-    if (features & KVREG_CPU_SSE2)
-        return &kvreg_copy_sse2_nt;
-#elif defined(__aarch64__)
-    if (features & KVREG_CPU_NEON)
-        return &kvreg_copy_neon_nt;
-#endif
-    (void)features;
-    return &kvreg_copy_portable;
-}
-
-kvreg_status kvreg_copy_choose_for(const kvreg_copy_machine *machine, const char *forced,
-                                   size_t block_bytes, size_t working_set_bytes,
-                                   const kvreg_copy_kernel **kernel, kvreg_error *error)
-{
-    if (forced != NULL)
-        return choose_by_name(machine->features, forced, kernel, error);
-    if (block_bytes >= 4096 && working_set_bytes > machine->llc_bytes / 2)
-        *kernel = streaming_kernel(machine->features);
-    else
-        *kernel = &kvreg_copy_portable;
-    return KVREG_OK;
-}
-
-kvreg_status kvreg_copy_choose(size_t block_bytes, size_t working_set_bytes,
-                               const kvreg_copy_kernel **kernel, kvreg_error *error)
-{
-    kvreg_copy_machine machine = {kvreg_copy_cpu_features(), kvreg_os_llc_bytes("")};
-    return kvreg_copy_choose_for(&machine, getenv("KVREG_COPY"), block_bytes,
-                                 working_set_bytes, kernel, error);
-}
-
-/* -- The checks ---------------------------------------------------------------------------- */
 
 static char *row_at(const kvreg_rows *side, size_t row)
 {
     return (char *)side->base + row * side->stride;
 }
+
+/* -- The checks ---------------------------------------------------------------------------- */
 
 /* Bytes from the base to the end of the last row's block. */
 static size_t span(const kvreg_rows *side, size_t block_bytes)
@@ -145,22 +48,33 @@ static bool sides_meet(const kvreg_rows *dst, const kvreg_rows *src, size_t bloc
     return d < s + span(src, block_bytes) && s < d + span(dst, block_bytes);
 }
 
-typedef struct bitset {
+/* One bit for each row that an id can name. */
+typedef struct row_set {
     uint64_t *words;
-} bitset;
+    size_t rows;
+} row_set;
 
-static void add_bit(bitset set, size_t bit)
+static kvreg_status make_row_set(row_set *set, size_t rows, kvreg_error *error)
 {
-    set.words[bit / 64] |= (uint64_t)1 << bit % 64;
+    set->rows = rows <= UINT32_MAX ? rows : (size_t)UINT32_MAX + 1;
+    set->words = calloc(set->rows / 64 + 1, sizeof *set->words);
+    return set->words != NULL ? KVREG_OK
+                              : kvreg_fail(error, KVREG_E_MEMORY,
+                                           "no memory for a set of %zu rows", set->rows);
 }
 
-static bool has_bit(bitset set, size_t bit)
+static bool has_row(const row_set *set, size_t row)
 {
-    return set.words[bit / 64] >> bit % 64 & 1;
+    return row < set->rows && (set->words[row / 64] >> row % 64 & 1);
+}
+
+static void add_row(row_set *set, size_t row)
+{
+    set->words[row / 64] |= (uint64_t)1 << row % 64;
 }
 
 /* Finds a written row of `dst` that shares bytes with the block at `src`; dst->rows: none. */
-static size_t written_row_at(const kvreg_rows *dst, bitset written, const char *src,
+static size_t written_row_at(const kvreg_rows *dst, const row_set *written, const char *src,
                              size_t block_bytes)
 {
     uintptr_t base = (uintptr_t)dst->base, begin = (uintptr_t)src, end = begin + block_bytes;
@@ -169,7 +83,7 @@ static size_t written_row_at(const kvreg_rows *dst, bitset written, const char *
     size_t reach = begin > base ? begin - base : 0;
     size_t first = reach < block_bytes ? 0 : (reach - block_bytes) / dst->stride + 1;
     for (size_t row = first; row < dst->rows && row * dst->stride < end - base; row++) {
-        if (has_bit(written, row))
+        if (has_row(written, row))
             return row;
     }
     return dst->rows;
@@ -179,16 +93,14 @@ static kvreg_status check_overlap(const kvreg_rows *dst, const uint32_t *dst_ids
                                   const kvreg_rows *src, const uint32_t *src_ids,
                                   size_t block_bytes, size_t n, kvreg_error *error)
 {
-    size_t named = dst->rows <= UINT32_MAX ? dst->rows : (size_t)UINT32_MAX + 1;
-    bitset written = {calloc(named / 64 + 1, sizeof(uint64_t))};
-    if (written.words == NULL)
-        return kvreg_fail(error, KVREG_E_MEMORY, "no memory to compare %zu rows", named);
-
-    kvreg_status status = KVREG_OK;
+    row_set written;
+    kvreg_status status = make_row_set(&written, dst->rows, error);
+    if (status != KVREG_OK)
+        return status;
     for (size_t i = 0; i < n; i++)
-        add_bit(written, dst_ids[i]);
+        add_row(&written, dst_ids[i]);
     for (size_t i = 0; i < n && status == KVREG_OK; i++) {
-        size_t row = written_row_at(dst, written, row_at(src, src_ids[i]), block_bytes);
+        size_t row = written_row_at(dst, &written, row_at(src, src_ids[i]), block_bytes);
         if (row < dst->rows)
             status = kvreg_fail(error, KVREG_E_ARGUMENT,
                                 "src row %" PRIu32 " (src_ids[%zu]) overlaps dst row %zu, which "
@@ -210,6 +122,22 @@ kvreg_status kvreg_copy_check(const kvreg_rows *dst, const uint32_t *dst_ids,
     if (status == KVREG_OK && n > 0 && sides_meet(dst, src, block_bytes))
         status = check_overlap(dst, dst_ids, src, src_ids, block_bytes, n, error);
     return status;
+}
+
+kvreg_status kvreg_copy_repeats(const uint32_t *ids, size_t n, size_t rows, bool *repeats,
+                                kvreg_error *error)
+{
+    row_set seen;
+    kvreg_status status = make_row_set(&seen, rows, error);
+    if (status != KVREG_OK)
+        return status;
+    *repeats = false;
+    for (size_t i = 0; i < n && !*repeats; i++) {
+        *repeats = has_row(&seen, ids[i]);
+        add_row(&seen, ids[i]);
+    }
+    free(seen.words);
+    return KVREG_OK;
 }
 
 /* -- The copy ------------------------------------------------------------------------------ */

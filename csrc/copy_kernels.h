@@ -10,7 +10,7 @@
 /* What the choice of a kernel depends on, apart from the copy itself. */
 typedef struct kvreg_copy_machine {
     unsigned features; /* KVREG_CPU_* of this CPU that the system lets programs use */
-    size_t llc_bytes;  /* size of the last-level cache */
+    size_t l2_bytes;   /* the largest cache that a core has for itself; 0: not known */
 } kvreg_copy_machine;
 
 enum {
@@ -20,6 +20,7 @@ enum {
     KVREG_CPU_NEON = 1 << 3,
 };
 
+/* The features of this CPU. Each architecture's file defines it. */
 unsigned kvreg_copy_cpu_features(void);
 
 /* kvreg_copy_choose() for any machine; `forced` is the value of KVREG_COPY, or NULL. */

@@ -39,7 +39,7 @@ static void loop_sse2(char *dst, const char *src, size_t bytes, const char *ahea
 static void loop_sse2_nt(char *dst, const char *src, size_t bytes, const char *ahead)
 {
     for (size_t i = 0; i < bytes; i += KVREG_COPY_LINE) {
-        _mm_prefetch(ahead + i, _MM_HINT_T0);
+        _mm_prefetch(ahead + i, _MM_HINT_T1);
         __m128i a = _mm_loadu_si128((const __m128i *)(src + i));
         __m128i b = _mm_loadu_si128((const __m128i *)(src + i + 16));
         __m128i c = _mm_loadu_si128((const __m128i *)(src + i + 32));
@@ -67,7 +67,7 @@ __attribute__((target("avx2")))
 static void loop_avx2_nt(char *dst, const char *src, size_t bytes, const char *ahead)
 {
     for (size_t i = 0; i < bytes; i += KVREG_COPY_LINE) {
-        _mm_prefetch(ahead + i, _MM_HINT_T0);
+        _mm_prefetch(ahead + i, _MM_HINT_T1);
         __m256i a = _mm256_loadu_si256((const __m256i *)(src + i));
         __m256i b = _mm256_loadu_si256((const __m256i *)(src + i + 32));
         _mm256_stream_si256((__m256i *)(dst + i), a);
@@ -88,7 +88,7 @@ __attribute__((target("avx512f")))
 static void loop_avx512_nt(char *dst, const char *src, size_t bytes, const char *ahead)
 {
     for (size_t i = 0; i < bytes; i += KVREG_COPY_LINE) {
-        _mm_prefetch(ahead + i, _MM_HINT_T0);
+        _mm_prefetch(ahead + i, _MM_HINT_T1);
         _mm512_stream_si512((__m512i *)(dst + i), _mm512_loadu_si512(src + i));
     }
 }

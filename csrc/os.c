@@ -274,20 +274,18 @@ uint32_t kvreg_os_usable_cpus(const char *root)
     return cpus;
 }
 
-size_t kvreg_os_llc_bytes(const char *root)
+size_t kvreg_os_cache_bytes(const char *root, uint64_t level)
 {
     char path[PATH_MAX];
-    uint64_t level, kib, last = 0, bytes = 0;
+    uint64_t found, kib;
     for (int i = 0;; i++) {
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/level", i);
-        if (!read_number(root, path, &level))
-            return (size_t)bytes;
+        if (!read_number(root, path, &found))
+            return 0;
         /* The size reads "2048K". */
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
-        if (level > last && read_number(root, path, &kib)) {
-            last = level;
-            bytes = kib * 1024;
-        }
+        if (found == level && read_number(root, path, &kib))
+            return (size_t)kib * 1024;
     }
 }
 

@@ -42,8 +42,9 @@ void kvreg_os_read_memory(const char *root, kvreg_os_memory *memory);
  * `root` as above. */
 uint32_t kvreg_os_usable_cpus(const char *root);
 
-/* Bytes of the first CPU's last-level cache; 0 when the system does not say. `root` as above. */
-size_t kvreg_os_llc_bytes(const char *root);
+/* Bytes of the first CPU's cache of that level, 2 or higher; 0 when there is none or the system
+ * does not say. `root` as above. */
+size_t kvreg_os_cache_bytes(const char *root, uint64_t level);
 
 /* -- Clock and chance ---------------------------------------------------------------------- */
 

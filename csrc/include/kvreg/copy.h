@@ -11,6 +11,7 @@
 #ifndef KVREG_COPY_H
 #define KVREG_COPY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,26 +44,30 @@ typedef struct kvreg_copy_kernel {
 } kvreg_copy_kernel;
 
 /* Finds the kernel for blocks of `block_bytes` whose destination is `working_set_bytes` large in
- * all (every byte that such copies write over and over, not those of one call). Small
- * destinations get ordinary stores, which leave them in the cache; large ones get non-temporal
- * stores, which spare reading the destination first. Decided from the CPU's features, the sizes
- * given and the size of the last-level cache.
+ * all: every byte that such copies write over and over, not those of one call. Ordinary stores
+ * leave a small destination in the cache; non-temporal stores spare reading a large one before it
+ * is overwritten. Decided from the CPU's features, the two sizes and the size of a core's cache.
  *
- * The environment variable KVREG_COPY forces one kernel by its name. KVREG_E_ARGUMENT: this
- * machine has no kernel of that name; the text lists those it has. */
+ * The environment variable KVREG_COPY forces one kernel by its name; it is read at each call (not
+ * while another thread changes the environment). KVREG_E_ARGUMENT: this machine has no kernel of
+ * that name; the text lists those it has. */
 kvreg_status kvreg_copy_choose(size_t block_bytes, size_t working_set_bytes,
                                const kvreg_copy_kernel **kernel, kvreg_error *error);
 
 /* Checks a copy of `n` blocks before a byte moves: block_bytes >= 1, strides >= block_bytes,
  * buffers that fit the address space, every id below its side's `rows`, and no destination block
- * that shares a byte with a source block. A row may be named more than once; where a destination
- * row is, the last block stays, if one thread runs the copy in order.
+ * that shares a byte with a source block. A row may be named more than once.
  *
  * KVREG_E_ARGUMENT: the text names the argument and its value. KVREG_E_MEMORY: two buffers that
  * lie in each other need memory to be compared block by block, and there is none. */
 kvreg_status kvreg_copy_check(const kvreg_rows *dst, const uint32_t *dst_ids,
                               const kvreg_rows *src, const uint32_t *src_ids,
                               size_t block_bytes, size_t n, kvreg_error *error);
+
+/* Whether any of `ids`, all below `rows`, occurs more than once. A copy whose destination rows do
+ * has one outcome only when one thread runs it in order. KVREG_E_MEMORY: it takes a bit a row. */
+kvreg_status kvreg_copy_repeats(const uint32_t *ids, size_t n, size_t rows, bool *repeats,
+                                kvreg_error *error);
 
 /* Copies blocks that were checked, in order. Fenced before it returns: whoever sees a completion
  * that this thread publishes afterwards (by a release store or a mutex) sees the bytes. */
