@@ -43,6 +43,7 @@ def extension(module: str, c_sources: list[str]) -> Extension:
 setup(
     ext_modules=cythonize(
         [
+            extension("kvreg.block_copy", [*COPY, "csrc/copy_threads.c"]),
             extension("kvreg.row_ids", []),
             extension("kvreg.tiering._host", TIER),
         ],
