@@ -141,9 +141,9 @@ def test_rows_of_one_buffer_can_be_moved():
 
 
 def test_the_last_copy_to_a_row_stays():
-    src = np.repeat(np.arange(200, dtype=np.uint8), 4096).reshape(200, 4096)
+    src = np.repeat(np.arange(200, dtype=np.uint8), 40960).reshape(200, 40960)
     for threads in (1, 4):
-        dst = np.zeros((2, 4096), np.uint8)
+        dst = np.zeros((2, 40960), np.uint8)
         copy_blocks(dst, [0, 1] * 100, src, range(200), threads=threads)
         assert (dst[0] == 198).all()
         assert (dst[1] == 199).all()
