@@ -28,17 +28,23 @@ static const variant variants[] = {
 #endif
 };
 
-/* The non-temporal kernels, the fastest first. 512-bit stores gain nothing over 256-bit ones: the
- * memory is the limit. */
-static const variant streaming[] = {
+/* A non-temporal kernel, and the blocks that it is for. */
+typedef struct streaming_variant {
+    variant kernel;
+    size_t least_block_bytes;
+} streaming_variant;
+
+/* The first that fits is the fastest. 512-bit stores gain a few percent over 256-bit ones, except
+ * with blocks of a page or less. */
+static const streaming_variant streaming[] = {
 #if defined(__x86_64__)
-    {&kvreg_copy_avx2_nt, KVREG_CPU_AVX2},
-    {&kvreg_copy_avx512_nt, KVREG_CPU_AVX512},
-    {&kvreg_copy_sse2_nt, KVREG_CPU_SSE2},
+    {{&kvreg_copy_avx512_nt, KVREG_CPU_AVX512}, 8192},
+    {{&kvreg_copy_avx2_nt, KVREG_CPU_AVX2}, 0},
+    {{&kvreg_copy_sse2_nt, KVREG_CPU_SSE2}, 0},
 #elif defined(__aarch64__)
-    {&kvreg_copy_neon_nt, KVREG_CPU_NEON},
+    {{&kvreg_copy_neon_nt, KVREG_CPU_NEON}, 0},
 #endif
-    {&kvreg_copy_portable, 0},
+    {{&kvreg_copy_portable, 0}, 0},
 };
 
 static bool is_allowed(const variant *v, unsigned features)
@@ -54,12 +60,12 @@ const kvreg_copy_kernel *kvreg_copy_kernel_at(unsigned features, size_t i)
     return NULL;
 }
 
-static const kvreg_copy_kernel *streaming_kernel(unsigned features)
+static const kvreg_copy_kernel *streaming_kernel(unsigned features, size_t block_bytes)
 {
-    const variant *v = streaming;
-    while (!is_allowed(v, features))
-        v++;
-    return v->kernel;
+    const streaming_variant *s = streaming;
+    while (!is_allowed(&s->kernel, features) || block_bytes < s->least_block_bytes)
+        s++;
+    return s->kernel.kernel;
 }
 
 /* -- The choice ---------------------------------------------------------------------------- */
@@ -102,7 +108,7 @@ kvreg_status kvreg_copy_choose_for(const kvreg_copy_machine *machine, const char
     if (forced != NULL)
         return choose_by_name(machine->features, forced, kernel, error);
     *kernel = should_stream(machine, block_bytes, working_set_bytes)
-                  ? streaming_kernel(machine->features)
+                  ? streaming_kernel(machine->features, block_bytes)
                   : &kvreg_copy_portable;
     return KVREG_OK;
 }

@@ -55,21 +55,22 @@ static inline void kvreg_copy_by_lines(char *dst, const char *src, size_t bytes,
                                        const char *next, kvreg_copy_loop *loop)
 {
     size_t head = (size_t)(-(uintptr_t)dst % KVREG_COPY_LINE);
-    if (head >= bytes) {
-        memcpy(dst, src, bytes);
-        return;
+    if (head > bytes)
+        head = bytes;
+    if (head > 0) {
+        memcpy(dst, src, head);
+        dst += head;
+        src += head;
+        bytes -= head;
     }
-    memcpy(dst, src, head);
-    dst += head;
-    src += head;
-    bytes -= head;
 
     size_t tail = bytes % KVREG_COPY_LINE;
     size_t lines = bytes - tail;
     size_t seam = lines > KVREG_COPY_AHEAD ? lines - KVREG_COPY_AHEAD : 0;
     loop(dst, src, seam, src + (lines - seam));
     loop(dst + seam, src + seam, lines - seam, next != NULL ? next : src + seam);
-    memcpy(dst + lines, src + lines, tail);
+    if (tail > 0)
+        memcpy(dst + lines, src + lines, tail);
 }
 
 #endif
