@@ -280,25 +280,32 @@ def plot(results: list[Result], path: str) -> None:
     ):
         panel = [r for r in shown if (r.point.set_bytes, r.point.threads) == (set_bytes, count)]
         plot_panel(axis, panel)
-        axis.set_title(f"{set_bytes / MIB:g} MiB each way, {count} thread(s)")
+        axis.set_title(f"buffers of {set_bytes / MIB:g} MiB, threads: {count}")
     for axis in axes[-1]:
         axis.set_xlabel("block size (KiB)")
     for axis in axes[:, 0]:
         axis.set_ylabel("GB/s copied")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="center right")
-    figure.suptitle(f"Block copies, ids {first.order}, {first.pages} pages")
-    figure.tight_layout(rect=(0, 0, 1 - 2.2 / (6.5 * len(threads)), 1))
+    figure.suptitle(f"Block copies, {first.order} ids, {first.pages} pages")
+    figure.tight_layout(rect=(0, 0, 1 - 2.4 / (6.5 * len(threads)), 0.99))
     figure.savefig(path, dpi=110)
 
 
 def plot_panel(axis, panel: list[Result]) -> None:
     blocks = [r.point.block_bytes / KIB for r in panel]
+    kernels = kernel_names()
     for number, name in enumerate(panel[0].speeds):
-        style = {"color": f"C{number % 10}", "marker": "os^v"[number // 10], "markersize": 4}
+        style = {
+            "color": f"C{number % 10}",
+            "marker": "o" if name in kernels else "s",
+            "linestyle": "-" if name in kernels else ":",
+            "markersize": 4,
+        }
         if name == CHOICE:
             style = {"color": "black", "linewidth": 3, "alpha": 0.5}
-        axis.plot(blocks, [r.median(name) for r in panel], label=name, **style)
+        label = "memcpy a block (portable)" if name == MEMCPY else name
+        axis.plot(blocks, [r.median(name) for r in panel], label=label, **style)
     limit = statistics.median(r.stream_limit for r in panel)
     axis.axhline(limit, linestyle="--", color="grey", label="streaming limit")
     axis.set_xscale("log", base=4)

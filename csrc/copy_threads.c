@@ -8,8 +8,8 @@ static void ignore_end(kvreg_transfer_job *job)
 }
 
 enum {
-    /* Copying less takes no longer than starting and ending the thread that would do it. */
-    LEAST_BYTES_OF_A_THREAD = 1 << 20,
+    /* Copying less takes about as long as starting and ending the thread that would do it. */
+    LEAST_BYTES_OF_A_THREAD = 4 << 20,
 };
 
 /* How many of `wanted` threads a copy of `n` blocks is worth; at least 1. */

@@ -126,8 +126,8 @@ def copy_blocks(dst, dst_ids, src, src_ids, *, threads=1):
         src: Buffer whose rows have as many bytes as those of ``dst``. The element types may
             differ; bytes are copied.
         src_ids: Row numbers of ``src``, as many as there are in ``dst_ids``.
-        threads: How many threads may copy, 1 to 1024. More than the caller's are started for
-            the call, one for each MiB at most.
+        threads: How many threads may copy, 1 to 1024. More than one are started for the call,
+            at most one for each 4 MiB; a smaller copy is made by the caller's thread.
 
     Raises:
         TypeError: An argument is of a type that is not described above.

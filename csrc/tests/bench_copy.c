@@ -189,7 +189,7 @@ static char *map_buffer(size_t bytes, bool huge, int fill)
     return memory;
 }
 
-/* The best result of any kernel that the choice may not fall behind. */
+/* How the chosen kernel compares. */
 typedef struct verdict {
     size_t chosen, best; /* method numbers */
     double of_memcpy;    /* chosen to memcpy a block: median of the rounds' ratios */
@@ -212,7 +212,8 @@ static verdict judge(const method *methods, size_t count, double speed[][MOST_RO
     verdict v = {0};
     kvreg_error error;
     const kvreg_copy_kernel *chosen;
-    if (kvreg_copy_choose(at->block_bytes, at->set_bytes, &chosen, &error) != KVREG_OK) {
+    size_t working_set = at->threads > 1 ? SIZE_MAX : at->set_bytes;
+    if (kvreg_copy_choose(at->block_bytes, working_set, &chosen, &error) != KVREG_OK) {
         fprintf(stderr, "%s\n", error.text);
         exit(1);
     }

@@ -5,7 +5,7 @@
 
 #include "check.h"
 
-enum { ROWS = 900, BLOCK = 5000 }; /* enough for four threads */
+enum { ROWS = 3500, BLOCK = 5000 }; /* enough for four threads */
 
 static kvreg_rows make_rows(int first)
 {
@@ -27,7 +27,7 @@ static const kvreg_copy_kernel *large_kernel(void)
 static void the_caller_sees_every_byte_that_the_threads_copied(void)
 {
     kvreg_rows dst = make_rows(0), src = make_rows(7);
-    uint32_t dst_ids[ROWS], src_ids[ROWS];
+    static uint32_t dst_ids[ROWS], src_ids[ROWS];
     for (uint32_t i = 0; i < ROWS; i++) {
         dst_ids[i] = i;
         src_ids[i] = (i * 7 + 3) % ROWS;
@@ -48,7 +48,7 @@ static void the_caller_sees_every_byte_that_the_threads_copied(void)
 static void the_last_copy_to_a_row_stays_on_any_number_of_threads(void)
 {
     kvreg_rows dst = make_rows(0), src = make_rows(7);
-    uint32_t dst_ids[ROWS], src_ids[ROWS];
+    static uint32_t dst_ids[ROWS], src_ids[ROWS];
     for (uint32_t i = 0; i < ROWS; i++) {
         dst_ids[i] = i % 2;
         src_ids[i] = i;
@@ -70,7 +70,7 @@ static void bad_copies_are_refused_and_empty_ones_are_done(void)
     kvreg_error error;
     CHECK(kvreg_copy_on_threads(2, large_kernel(), &dst, dst_ids, &src, src_ids, BLOCK, 2, &error)
           == KVREG_E_ARGUMENT);
-    CHECK(strstr(error.text, "dst_ids[1] is 900") != NULL);
+    CHECK(strstr(error.text, "dst_ids[1] is 3500") != NULL);
     CHECK(((unsigned char *)dst.base)[1] == 0);
     CHECK(kvreg_copy_on_threads(2, large_kernel(), &dst, NULL, &src, NULL, BLOCK, 0, &error)
           == KVREG_OK);

@@ -33,8 +33,8 @@ typedef struct kvreg_copy_kernel {
     const char *name; /* as KVREG_COPY names it: "portable", "avx2", "avx2-nt", ... */
 
     /* Copies `bytes` bytes, any number at any alignment; the two must not overlap. `next` is
-     * where the next source block starts, so that prefetch runs across the seam; NULL: there is
-     * none. It is only prefetched, never read. */
+     * where the next source block of that size starts, so that prefetch runs across the seam;
+     * NULL: there is none. It is only prefetched, never read. */
     void (*copy)(void *dst, const void *src, size_t bytes, const void *next);
 
     /* Orders this thread's earlier copies before its later stores. Non-temporal stores need it
@@ -44,9 +44,10 @@ typedef struct kvreg_copy_kernel {
 } kvreg_copy_kernel;
 
 /* Finds the kernel for blocks of `block_bytes` whose destination is `working_set_bytes` large in
- * all: every byte that such copies write over and over, not those of one call. Ordinary stores
- * leave a small destination in the cache; non-temporal stores spare reading a large one before it
- * is overwritten. Decided from the CPU's features, the two sizes and the size of a core's cache.
+ * all: every byte that such copies write over and over, not those of one call. SIZE_MAX where
+ * several threads write to it in turns, so that no core's cache keeps it. Ordinary stores leave a
+ * small destination in the cache; non-temporal stores spare reading a large one before it is
+ * overwritten. Decided from the CPU's features, the two sizes and the size of a core's cache.
  *
  * The environment variable KVREG_COPY forces one kernel by its name; it is read at each call (not
  * while another thread changes the environment). KVREG_E_ARGUMENT: this machine has no kernel of
