@@ -34,7 +34,7 @@ def extension(module: str, c_sources: list[str]) -> Extension:
 setup(
     ext_modules=cythonize(
         [
-            extension("kvreg.specs", []),
+            extension("kvreg.specs", ["csrc/python/type_tag.c"]),
             extension("kvreg.block_copy", TIER),
             extension("kvreg.tiering._host", TIER),
         ],
