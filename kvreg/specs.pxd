@@ -11,7 +11,9 @@ cdef extern from *:
 
 
 cdef class TypeMap:
+    # id(cls) -> (cls, value): a metaclass may redefine __eq__ and __hash__, an int does not.
     cdef dict _entries
+    # Answers of earlier lookups. Before _entries changes they have to be forgotten.
     cdef kvreg_type_cache *_cache
 
 

@@ -15,7 +15,7 @@ cimport cython
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_SetDefault
 from cpython.long cimport PyLong_FromVoidPtr
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyCFunction, PyObject, PyTypeObject
 from cpython.pycapsule cimport PyCapsule_New
 
 
@@ -24,11 +24,21 @@ cdef extern from "Python.h":
     ctypedef struct ClassObject "PyTypeObject":
         PyObject *tp_mro
 
+    ctypedef struct PyMethodDef:
+        PyCFunction ml_meth
+
+    ctypedef struct PyCFunctionObject:
+        PyMethodDef *m_ml
+
     PyTypeObject *Py_TYPE(PyObject *obj) noexcept
     int PyType_IsSubtype(PyTypeObject *cls, PyTypeObject *base) noexcept
     Py_ssize_t PyTuple_GET_SIZE(PyObject *items) noexcept
     PyObject *PyTuple_GET_ITEM(PyObject *items, Py_ssize_t i) noexcept
     Py_ssize_t PyDict_GET_SIZE(PyObject *mapping) noexcept
+    object PyCFunction_NewEx(PyMethodDef *method, PyObject *self, object module)
+    object PyObject_Vectorcall(
+        object function, PyObject *const *args, size_t nargs, PyObject *kwnames
+    )
 
 
 cdef extern from "python/type_tag.h":
@@ -70,7 +80,7 @@ __all__ = [
 kvreg_type_tag_init()
 
 
-# --- TypeMap ------------------------------------------------------------------------------------
+# --- TypeMap ----------------------------------------------------------------------------------
 
 
 # The map's dict may be emptied by the garbage collector, but it never goes away before the map.
@@ -78,17 +88,14 @@ kvreg_type_tag_init()
 cdef class TypeMap:
     """A mapping of classes to values that answers along the MRO, by identity of the class.
 
-    ``types[cls] = value``, ``types[cls]``, ``del types[cls]``, ``cls in types`` and ``len(types)``
-    are about the class itself; ``lookup`` and ``lookup_type`` find the nearest class of an MRO.
-    A repeated lookup costs about what a builtin function costs. The map holds its classes and
+    ``types[cls] = value``, ``types[cls]``, ``del types[cls]`` and ``cls in types`` are about
+    exactly this class; ``lookup`` and ``lookup_type`` find the nearest class of an MRO. A
+    repeated lookup costs what a call of a builtin function costs. The map holds its classes and
     values until they are deleted; classes that were merely looked up are not kept alive.
 
     Iteration yields the classes in the order in which they came, as they were when it began.
     What is not a class is a ``TypeError``; a class that is not in the map, a ``KeyError``.
     """
-
-    # id(cls) -> (cls, value): a metaclass may redefine __eq__ and __hash__, an int does not.
-    # _entries and _cache are declared in specs.pxd.
 
     def __cinit__(self):
         self._entries = {}
@@ -118,7 +125,10 @@ cdef class TypeMap:
         return PyLong_FromVoidPtr(<PyObject *>cls) in self._entries
 
     def __getitem__(self, cls):
-        return self._entries[key_of(cls)][1]
+        entry = self._entries.get(key_of(cls))
+        if entry is None:
+            raise KeyError(cls)
+        return entry[1]
 
     def __setitem__(self, cls, value):
         key, entry = key_of(cls), (cls, value)
@@ -128,7 +138,8 @@ cdef class TypeMap:
     def __delitem__(self, cls):
         key = key_of(cls)
         kvreg_type_cache_forget(self._cache)
-        del self._entries[key]
+        if self._entries.pop(key, None) is None:
+            raise KeyError(cls)
 
     def clear(self):
         """Remove every class."""
@@ -166,16 +177,16 @@ cdef PyObject *find(TypeMap types, PyTypeObject *cls) except? NULL:
     if known == NULL:
         return walk_and_remember(types, cls)
     if known.value != NULL and PyDict_GET_SIZE(<PyObject *>types._entries) == 0:
-        # The garbage collector has emptied the dict of a map that is about to go, and a finalizer
-        # looks something up meanwhile. This is the one change that moves no epoch.
+        # The garbage collector has emptied the dict of a map that is about to go, and while it
+        # goes on, a finalizer looks something up. This is the one change that moves no epoch.
         return NULL
     return known.value
 
 
 cdef PyObject *walk_and_remember(TypeMap types, PyTypeObject *cls) except? NULL:
-    cdef object held = <object>cls  # assigning a tag may run code that lets go of the class
+    cdef object kept = <object>cls  # assigning a tag can run code that lets go of the class
     cdef PyObject *value
-    kvreg_type_tag_assign(cls)
+    kvreg_type_tag_assign(<PyTypeObject *>kept)
     value = walk(types._entries, cls)
     kvreg_type_cache_store(types._cache, cls, value)
     return value
@@ -213,7 +224,7 @@ def _replace_tag_assigner(assigner):
         kvreg_type_tag_replace_assigner(assign_tag_by_test)
 
 
-# --- the registry -------------------------------------------------------------------------------
+# --- the registry -----------------------------------------------------------------------------
 
 
 class RegistrationError(ValueError, AssertionError):
@@ -240,8 +251,15 @@ cdef class KVCacheSpecMetadata:
     manager_class: type
     uniform_type_base_spec: type
 
+    @classmethod
+    def __class_getitem__(cls, types, /):
+        """Return ``KVCacheSpecMetadata[spec class, manager class]``, for annotations."""
+        return GenericAlias(cls, types)
 
-cdef TypeMap specs = TypeMap()  # class of specs -> KVCacheSpecMetadata; nothing is ever removed
+
+# Class of specs -> KVCacheSpecMetadata. Nothing is ever removed: C callers borrow from it.
+cdef TypeMap specs = TypeMap()
+cdef kvreg_type_cache *specs_cache = specs._cache
 cdef dict role_managers = {}
 
 
@@ -286,7 +304,9 @@ cdef int add(KVCacheSpecMetadata new) except -1:
         old.manager_class is not new.manager_class
         or old.uniform_type_base_spec is not new.uniform_type_base_spec
     ):
-        raise RegistrationError(f"conflicting registrations: {old!r} stands, {new!r} came later")
+        raise RegistrationError(
+            f"conflicting registrations: {old!r} stands, {new!r} came later"
+        )
     return 0
 
 
@@ -305,8 +325,8 @@ def register_role_manager(role, manager_class):
     old = role_managers.setdefault(role, manager_class)
     if old is not manager_class:
         raise RegistrationError(
-            f"conflicting managers for the role {role!r}: {old!r} stands, {manager_class!r} "
-            f"came later"
+            f"conflicting managers for the role {role!r}: {old!r} stands, "
+            f"{manager_class!r} came later"
         )
 
 
@@ -320,9 +340,9 @@ cdef bint bootstrap_runs = False
 def install_bootstrap(register_builtins):
     """Let ``register_builtins()`` run once, before the next lookup.
 
-    That holds whatever is registered by then. The callable may register, look up (it sees what is
-    registered so far) and import; it must not wait for a thread that looks something up, as all
-    others wait for it to end. If it raises, the lookup raises the same, and the next lookup
+    That holds whatever is registered by then. The callable may register, look up (it sees what
+    is registered so far) and import. It must not wait for a thread that looks something up: all
+    other lookups wait for it to end. If it raises, so does the lookup, and the next lookup
     calls it again. To install the same callable again does nothing, also after it ran.
 
     Raises:
@@ -357,8 +377,15 @@ cdef int run_bootstrap() except -1:
     return 0
 
 
-cdef PyObject *find_metadata(PyObject *spec) except? NULL:
+cdef inline PyObject *find_metadata(PyObject *spec) except? NULL:
     """The KVCacheSpecMetadata that answers for a spec: borrowed, or NULL."""
+    cdef const kvreg_type_cache_entry *known = kvreg_type_cache_find(specs_cache, Py_TYPE(spec))
+    if known != NULL and not bootstrap_waits:
+        return known.value
+    return bootstrap_and_find(spec)
+
+
+cdef PyObject *bootstrap_and_find(PyObject *spec) except? NULL:
     if bootstrap_waits:
         run_bootstrap()
     return find(specs, Py_TYPE(spec))
@@ -420,9 +447,27 @@ def check_kv_cache_spec_registry(kv_cache_spec):
     for layer_name, spec in spec_of_layer.items():
         if find_metadata(<PyObject *>spec) == NULL:
             raise ValueError(
-                f"layer {layer_name!r} has a KV-cache spec of type {type(spec)!r}, which is not "
-                f"registered: register it with the @register_kv_cache_spec decorator"
+                f"layer {layer_name!r} has a KV-cache spec of type {type(spec)!r}, which is "
+                f"not registered: register it with the @register_kv_cache_spec decorator"
             )
+
+
+# Of all functions this one is called on the scheduler's hot path, and almost always as f(spec).
+# Cython's argument parsing takes a reference to each argument; this front for it takes none.
+cdef object call_get_manager_class(
+    PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
+):
+    cdef PyObject *metadata
+    if nargs != 1 or kwnames != NULL:
+        return PyObject_Vectorcall(get_manager_class, args, nargs, kwnames)
+    metadata = find_metadata(args[0])
+    if metadata == NULL:
+        return None
+    return (<KVCacheSpecMetadata>metadata).manager_class
+
+
+cdef PyMethodDef front = (<PyCFunctionObject *>get_manager_class).m_ml[0]
+front.ml_meth = <PyCFunction><void *>call_get_manager_class
 
 
 class KVCacheSpecRegistry:
@@ -437,7 +482,7 @@ class KVCacheSpecRegistry:
     register = register
     register_role_manager = register_role_manager
     install_bootstrap = install_bootstrap
-    get_manager_class = get_manager_class
+    get_manager_class = PyCFunction_NewEx(&front, NULL, __name__)
     get_uniform_type_base_spec = get_uniform_type_base_spec
     check_kv_cache_spec_registry = check_kv_cache_spec_registry
 
@@ -450,6 +495,7 @@ def register_kv_cache_spec(manager_class=None, uniform_type_base_spec=None):
         @register_kv_cache_spec(manager_class=WindowManager, uniform_type_base_spec=FullSpec)
         class WindowSpec(FullSpec): ...
     """
+
     def decorator(kvcache_spec_cls):
         register(kvcache_spec_cls, manager_class, uniform_type_base_spec)
         return kvcache_spec_cls
@@ -457,7 +503,7 @@ def register_kv_cache_spec(manager_class=None, uniform_type_base_spec=None):
     return decorator
 
 
-# --- the C API ----------------------------------------------------------------------------------
+# --- the C API --------------------------------------------------------------------------------
 
 
 cdef kvreg_specs_api c_api

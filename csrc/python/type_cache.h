@@ -20,7 +20,7 @@ typedef struct kvreg_type_cache_entry {
     PyTypeObject *type; /* compared, never followed: it may be gone */
     PyObject *mro;      /* likewise. A failed assignment to __bases__ puts the old MRO back but
                          * leaves the tag that was given to the new one */
-    PyObject *value;    /* borrowed from the table; NULL: nothing along the MRO is in the table */
+    PyObject *value;    /* borrowed from the table; NULL: it has nothing along the MRO */
     uint32_t tag;
     uint32_t epoch; /* of the cache, when the entry was made */
 } kvreg_type_cache_entry;

@@ -1,9 +1,9 @@
 /* The version tag of a class, the number that CPython's own method cache goes by.
  *
  * CPython gives a class a number that no class had before. It takes the number away when an
- * attribute or the MRO of the class or of one of its bases changes, and gives another one later.
- * So a class seen again with the tag it had is the same class, unchanged; a new class at a
- * reused address has another tag. This is what lets a cache hold no reference to the class.
+ * attribute or the MRO of the class or of one of its bases changes, and gives another later. So
+ * a class seen again with the tag it had is the same class, unchanged; a new class at a reused
+ * address has another tag. This is what lets a cache hold no reference to the class.
  *
  * CPython does not promise any of this between minor versions: everything that depends on the
  * version stands here. "No tag" (0) is always a correct answer; it costs a walk along the MRO.

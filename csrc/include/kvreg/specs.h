@@ -1,6 +1,6 @@
 /* The KV-cache spec registry, from C.
  *
- * Which manager owns this spec? The same answer as kvreg.KVCacheSpecRegistry gives in Python, at
+ * Which manager owns this spec? The answer that kvreg.KVCacheSpecRegistry gives in Python, at
  * the price of a function call and a few compares.
  *
  *     #include <kvreg/specs.h>
@@ -13,7 +13,7 @@
  *         return NULL;
  *
  * Compile with the folder that kvreg.get_include() names on the include path; there is nothing
- * to link. Each C file that includes this header imports for itself. Every call needs the GIL. */
+ * to link. Each C file that includes this header imports for itself. Calls need the GIL. */
 #ifndef KVREG_SPECS_H
 #define KVREG_SPECS_H
 
@@ -23,8 +23,8 @@
 extern "C" {
 #endif
 
-/* What the capsule kvreg.specs._C_API points to. It lives as long as the process. Later versions
- * add functions at its end and never change or remove one. */
+/* What the capsule kvreg.specs._C_API points to. It lives as long as the process. Later
+ * versions add functions at its end and never change or remove one. */
 #define KVREG_SPECS_API_VERSION 1
 
 typedef struct kvreg_specs_api {
@@ -55,8 +55,8 @@ static inline int kvreg_specs_import(void)
 /* The kvreg.KVCacheSpecMetadata of the nearest class in type(spec).__mro__ that is registered.
  *
  * A borrowed reference; the registry never lets go of what is registered, so it stays valid.
- * NULL without an exception: no class of the MRO is registered. NULL with an exception: this was
- * the first lookup, and the bootstrap of the registry raised it; or memory ran out.
+ * NULL without an exception: no class of the MRO is registered. NULL with an exception: this
+ * was the first lookup, and the bootstrap of the registry raised it; or memory ran out.
  *
  * The first lookup may run the bootstrap, that is, Python code. Needs kvreg_specs_import(). */
 static inline PyObject *kvreg_specs_lookup(PyObject *spec)
