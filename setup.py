@@ -43,6 +43,7 @@ def extension(module: str, c_sources: list[str]) -> Extension:
 setup(
     ext_modules=cythonize(
         [
+            extension("kvreg.specs", ["csrc/python/type_tag.c"]),
             extension("kvreg.row_ids", []),
             extension("kvreg.tiering._host", TIER),
         ],

@@ -2,5 +2,20 @@
 
 from kvreg._version import __version__
 from kvreg.headers import get_include
+from kvreg.specs import (
+    KVCacheSpecMetadata,
+    KVCacheSpecRegistry,
+    RegistrationError,
+    TypeMap,
+    register_kv_cache_spec,
+)
 
-__all__ = ["__version__", "get_include"]
+__all__ = [
+    "KVCacheSpecMetadata",
+    "KVCacheSpecRegistry",
+    "RegistrationError",
+    "TypeMap",
+    "__version__",
+    "get_include",
+    "register_kv_cache_spec",
+]
