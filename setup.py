@@ -22,6 +22,8 @@ TIER = [
     *COPY,
     "csrc/backend_dram.c",
     "csrc/cache.c",
+    "csrc/crc32c.c",
+    "csrc/events.c",
     "csrc/index.c",
     "csrc/policy.c",
     "csrc/policy_lru.c",
