@@ -115,9 +115,9 @@ cdef class NativeTier:
     ):
         """Take the resources of the tier. Called once, by the subclass's constructor.
 
-        `verify` keeps a checksum of each block. `lookup_results` are the objects that `lookup` answers with, for miss, hit and retry;
-        `job_result` makes a result of (job_id, success, successful_keys, seconds, bytes);
-        `event` one of (keys, removed), or is None where no events are to be kept.
+        `verify` keeps a checksum of each block. `lookup_results` are the objects that `lookup`
+        answers with, for miss, hit and retry; `job_result` makes a result of (job_id, success,
+        successful_keys, seconds, bytes); `event` one of (keys, removed), or is None where no events are to be kept.
         `workers` 0 means the default; `worker_cpus` may be None.
         """
         cdef kvreg_tier_config config

@@ -38,10 +38,10 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             affinity and cgroup quota, less one for the scheduler, and at most 8.
         worker_cpus: A CPU number for each worker thread, to pin it there.
         eviction_policy: ``"lru"``.
-        verify: ``"crc32c"`` keeps a checksum of every block and checks it on load: a block whose
-            bytes changed fails, and is forgotten.
-        enable_kv_events: Keep the keys that are stored and removed for ``take_events``, which is
-            then to be called regularly: they take memory until it is.
+        verify: ``"crc32c"`` keeps a checksum of every block and checks it on load: a block
+            whose bytes changed fails, and is forgotten.
+        enable_kv_events: Keep the keys that are stored and removed for ``take_events``, which
+            is then to be called regularly: they take memory until it is.
 
     Raises:
         TypeError, ValueError: A parameter has a value that is not allowed.

@@ -23,8 +23,8 @@ class TierStats:
     evictions: int
     """Blocks given up to make room for others."""
     blocks_dropped_oversized: int
-    """Keys of stores that found no room because their job alone fills the tier. A key that a job
-    names twice counts twice, here and below."""
+    """Keys of stores that found no room because their job alone fills the tier. A key that a
+    job names twice counts twice, here and below."""
     blocks_dropped_promised: int
     """Keys of stores that found no room because blocks were promised until the step's end."""
     blocks_dropped_busy: int
