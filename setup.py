@@ -46,6 +46,8 @@ setup(
     ext_modules=cythonize(
         [
             extension("kvreg.specs", ["csrc/python/type_tag.c"]),
+            extension("kvreg.core_error", []),
+            extension("kvreg.block_copy", [*COPY, "csrc/copy_threads.c"]),
             extension("kvreg.row_ids", []),
             extension("kvreg.tiering._host", TIER),
         ],

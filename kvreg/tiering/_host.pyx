@@ -12,21 +12,12 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cython cimport no_gc_clear
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from kvreg.core_error cimport KVREG_OK, raise_core_error
 from kvreg.row_ids cimport fill_row_ids
 
 
 cdef extern from "Python.h":
     Py_buffer *PyMemoryView_GET_BUFFER(object view)
-
-
-cdef object raise_error(const kvreg_error *error):
-    """Raise what a failed call of the C core means in Python."""
-    text = error.text.decode("utf-8", "replace")
-    if error.status == KVREG_E_ARGUMENT:
-        raise ValueError(text)
-    if error.status == KVREG_E_MEMORY:
-        raise MemoryError(text)
-    raise OSError(text)
 
 
 cdef int fill_key(object key, kvreg_key *out) except -1:
@@ -115,10 +106,10 @@ cdef class NativeTier:
     ):
         """Take the resources of the tier. Called once, by the subclass's constructor.
 
-        `verify` keeps a checksum of each block. `lookup_results` are the objects that `lookup`
-        answers with, for miss, hit and retry; `job_result` makes a result of (job_id, success,
-        successful_keys, seconds, bytes); `event` one of (keys, removed), or is None where no events are to be kept.
-        `workers` 0 means the default; `worker_cpus` may be None.
+        `workers` 0 means the default; `worker_cpus` may be None. `verify` keeps a checksum of
+        each block. `lookup_results` are what `lookup` answers with, for miss, hit and retry.
+        `job_result` makes a result of (job_id, success, successful_keys, seconds, bytes), and
+        `event` one of (keys, removed); None where no events are to be kept.
         """
         cdef kvreg_tier_config config
         cdef kvreg_error error
@@ -145,7 +136,7 @@ cdef class NativeTier:
             config.verify = verify
             config.watched = event is not None
             if kvreg_tier_open(&config, &self._tier, &error) != KVREG_OK:
-                raise_error(&error)
+                raise_core_error(&error)
         except BaseException:
             # A traceback may keep the tier alive, and with it an export of the buffer.
             own.release()
@@ -253,7 +244,7 @@ cdef class NativeTier:
                 status = kvreg_tier_store(self._tier, native_id, keys, rows, n, &error)
             if status != KVREG_OK:
                 del self._jobs[job_id]
-                raise_error(&error)
+                raise_core_error(&error)
         finally:
             PyMem_Free(rows)
             PyMem_Free(keys)
@@ -320,7 +311,7 @@ cdef class NativeTier:
         with nogil:
             status = kvreg_tier_reset(self._tier, &error)
         if status != KVREG_OK:
-            raise_error(&error)
+            raise_core_error(&error)
 
     def take_events(self):
         """Return the events since the last call, oldest first, each change of a key once.
@@ -337,7 +328,7 @@ cdef class NativeTier:
         if self._event is None:
             return []
         if kvreg_tier_take_events(self._tier, &events, &count, &error) != KVREG_OK:
-            raise_error(&error)
+            raise_core_error(&error)
         try:
             return self._group_events(events, count)
         finally:
