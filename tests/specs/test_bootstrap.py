@@ -22,11 +22,9 @@ def spec_class():
 
 
 LOOKUPS = {
-    "get_manager_class": lambda spec: KVCacheSpecRegistry.get_manager_class(spec),
+    "get_manager_class": KVCacheSpecRegistry.get_manager_class,
     "with a role": lambda spec: KVCacheSpecRegistry.get_manager_class(spec, "no such role"),
-    "get_uniform_type_base_spec": lambda spec: (
-        KVCacheSpecRegistry.get_uniform_type_base_spec(spec)
-    ),
+    "get_uniform_type_base_spec": KVCacheSpecRegistry.get_uniform_type_base_spec,
     "check": lambda spec: KVCacheSpecRegistry.check_kv_cache_spec_registry({"layer": spec}),
 }
 

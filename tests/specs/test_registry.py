@@ -102,7 +102,7 @@ def test_managers_are_compared_by_identity(specs):
 
     first, second = EqualMeta("First", (), {}), EqualMeta("Second", (), {})
     KVCacheSpecRegistry.register(specs[0], first)
-    with pytest.raises(RegistrationError, match="First.*Second"):
+    with pytest.raises(RegistrationError, match=r"First.*Second"):
         KVCacheSpecRegistry.register(specs[0], second)
 
 

@@ -1,5 +1,6 @@
 """Lookups while other threads register and change classes."""
 
+import itertools
 import sys
 import threading
 import time
@@ -74,7 +75,7 @@ def test_a_lookup_never_falls_back_behind_a_registration_it_has_seen():
         _, spec = families[-1]
         seen = [lookup(spec) for _ in range(50)]
         assert set(seen) <= {Manager, NearManager}
-        changes = [a for a, b in zip(seen, seen[1:], strict=False) if a is not b]
+        changes = [a for a, b in itertools.pairwise(seen) if a is not b]
         assert changes in ([], [Manager])
         assert lookup(3) is None
 
