@@ -18,9 +18,9 @@ cdef class TypeMap:
 
 
 cdef class KVCacheSpecMetadata:
-    cdef readonly type kvcache_spec_cls
-    cdef readonly type manager_class
-    cdef readonly type uniform_type_base_spec
+    cdef readonly object kvcache_spec_cls
+    cdef readonly object manager_class
+    cdef readonly object uniform_type_base_spec
 
 
 # The value of the nearest class in cls.__mro__ that `types` has: borrowed, valid until `types`

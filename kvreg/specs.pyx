@@ -247,9 +247,10 @@ cdef class KVCacheSpecMetadata:
             KV-cache group.
     """
 
-    kvcache_spec_cls: type
-    manager_class: type
-    uniform_type_base_spec: type
+    # For Cython, `type` would exclude the classes of other metaclasses.
+    kvcache_spec_cls: object
+    manager_class: object
+    uniform_type_base_spec: object
 
     @classmethod
     def __class_getitem__(cls, types, /):

@@ -1,5 +1,6 @@
 """TypeMap and its reference, driven side by side through random class graphs."""
 
+import contextlib
 import gc
 import sys
 import warnings
@@ -85,10 +86,9 @@ class TypeMapMachine(RuleBasedStateMachine):
 
     @rule(cls=INDEX, bases=st.lists(INDEX, min_size=1, max_size=2))
     def change_bases(self, cls, bases):
-        try:
+        # Refused: a cycle, no consistent MRO, a change of the root, or a subclass's refusal.
+        with contextlib.suppress(TypeError, RuntimeError):
             self.pick(cls).__bases__ = tuple(self.pick(i) for i in bases)
-        except (TypeError, RuntimeError):
-            pass  # a cycle, no consistent MRO, the root, or refused by a subclass
 
     @rule(hidden=st.lists(INDEX, max_size=2))
     def hide(self, hidden):
