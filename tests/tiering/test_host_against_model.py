@@ -1,14 +1,12 @@
 """The native tier and its reference, side by side through random calls."""
 
 import numpy as np
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kvreg.tiering import (
     HostMemoryTier,
-    LookupResult,
     ReqContext,
     ScheduleEndContext,
     TransferJob,
@@ -125,27 +123,3 @@ TierAgainstModel.TestCase.settings = settings(
     max_examples=300, stateful_step_count=60, deadline=None
 )
 test_the_native_tier_follows_its_model = TierAgainstModel.TestCase
-
-
-@pytest.mark.parametrize("slots", [1, 2, 3, 7])
-def test_blocks_being_written_are_treated_as_the_model_does(slots):
-    """Large blocks keep a store in flight for the calls that follow it."""
-    rows, block_bytes = 8, 1 << 22
-    primaries = [np.ones((rows, block_bytes), np.uint8) for _ in range(2)]
-    parameters = {"capacity": slots * block_bytes, "num_threads": 1}
-    native = HostMemoryTier(None, primaries[0].data, "host", **parameters)
-    model = ModelTier(None, primaries[1].data, "host", **parameters)
-    model.hold_jobs = True
-    for tier in (native, model):
-        tier.submit_store(TransferJob(1, KEYS[:7], range(7), False, CONTEXT))
-        # Too soon for the copies to have ended: none of the slots can be had.
-        tier.submit_store(TransferJob(2, KEYS[7:], range(3), False, CONTEXT))
-        tier.drain_jobs()
-    expected = [(1, slots == 7), (2, False)]
-    for tier in (native, model):
-        results = sorted(tier.get_finished_jobs(), key=lambda result: result.job_id)
-        assert [(result.job_id, result.success) for result in results] == expected
-        assert [tier.lookup(key, CONTEXT) is LookupResult.HIT for key in KEYS] == [
-            i < slots for i in range(len(KEYS))
-        ]
-    native.shutdown()
