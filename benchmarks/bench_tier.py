@@ -293,7 +293,7 @@ def call_times(tier, jobs, keys, seconds):
 
 
 def test_calls_beside_large_copies(side_by_side_figures):
-    """The 99th percentile of a scheduler's calls while 4 GiB are copied, and while nothing is."""
+    """The 99th percentile of a scheduler's calls, with 4 GiB of copies and without."""
     block_bytes, blocks = MIB, 1024
     primary = np.ones((blocks, block_bytes), np.uint8)
     tier = HostMemoryTier(None, primary.data, "host", capacity=primary.nbytes)
