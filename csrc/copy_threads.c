@@ -46,6 +46,7 @@ kvreg_status kvreg_copy_on_threads(uint32_t threads, const kvreg_copy_kernel *ke
         .src_rows = src_ids,
         .block_bytes = block_bytes,
         .blocks = n,
+        .copy = kvreg_transfer_copy,
         .job_done = ignore_end,
     };
     kvreg_status status = kvreg_copy_check(dst, dst_ids, src, src_ids, block_bytes, n, error);

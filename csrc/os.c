@@ -369,6 +369,8 @@ kvreg_status kvreg_os_thread_start(kvreg_os_thread *thread, const char *name, in
                           strerror(failed));
     snprintf(short_name, sizeof short_name, "%s", name);
     pthread_setname_np(thread->handle, short_name);
+    /* Where this is refused the thread is an ordinary one. */
+    pthread_setschedparam(thread->handle, SCHED_BATCH, &(struct sched_param){ 0 });
     return KVREG_OK;
 }
 

@@ -63,7 +63,8 @@ typedef struct kvreg_os_thread {
     pthread_t handle;
 } kvreg_os_thread;
 
-/* Starts a thread that blocks every signal, so that the process's handlers run elsewhere.
+/* Starts a thread that blocks every signal, so that the process's handlers run elsewhere, and that
+ * the kernel schedules as a batch job: waking it does not push the waker off its CPU.
  * `name` shows in ps and debuggers, 15 characters of it. `cpu` < 0: not pinned. */
 kvreg_status kvreg_os_thread_start(kvreg_os_thread *thread, const char *name, int cpu,
                                    void *(*run)(void *), void *argument, kvreg_error *error);

@@ -1,15 +1,6 @@
 from libc.stdint cimport uint32_t
 
-
-cdef extern from "kvreg/error.h" nogil:
-    ctypedef enum kvreg_status:
-        KVREG_OK
-        KVREG_E_ARGUMENT
-        KVREG_E_MEMORY
-
-    ctypedef struct kvreg_error:
-        kvreg_status status
-        char text[256]
+from kvreg.core_error cimport kvreg_error, kvreg_status
 
 
 cdef extern from "kvreg/copy.h" nogil:

@@ -10,20 +10,12 @@ from cpython.buffer cimport (
 )
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 
+from kvreg.core_error cimport KVREG_OK, raise_core_error
 from kvreg.row_ids cimport fill_row_ids
 
 __all__ = ["copy_blocks"]
 
 cdef int MOST_THREADS = 1024
-
-
-cdef int raise_error(kvreg_error *error) except -1:
-    cdef str text = error.text.decode("utf-8", "replace")
-    if error.status == KVREG_E_ARGUMENT:
-        raise ValueError(text)
-    if error.status == KVREG_E_MEMORY:
-        raise MemoryError(text)
-    raise OSError(text)
 
 
 cdef class Side:
@@ -168,4 +160,4 @@ def copy_blocks(dst, dst_ids, src, src_ids, *, threads=1):
                 to.row_bytes, to_ids.n, &error,
             )
     if status != KVREG_OK:
-        raise_error(&error)
+        raise_core_error(&error)

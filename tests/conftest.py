@@ -3,8 +3,13 @@
 from contextlib import contextmanager
 
 import pytest
+from hypothesis import settings
 
 from kvreg.tiering import SecondaryTierFactory
+
+# How long a test takes says nothing on a machine that does other things as well.
+settings.register_profile("kvreg", deadline=None)
+settings.load_profile("kvreg")
 
 
 @contextmanager

@@ -145,18 +145,18 @@ static void a_mapping_is_zero_and_writable(void)
 }
 
 static sigset_t mask_inside;
-static char name_inside[16];
 
 static void *look_around(void *argument)
 {
+    char name[16] = "";
     pthread_sigmask(SIG_SETMASK, NULL, &mask_inside);
-    /* The starter names the thread after it began. */
-    while (strcmp(name_inside, "a-rather-long-n") != 0)
-        pthread_getname_np(pthread_self(), name_inside, sizeof name_inside);
+    /* The starter does these after the thread began. */
+    while (strcmp(name, "a-rather-long-n") != 0 || sched_getscheduler(0) != SCHED_BATCH)
+        pthread_getname_np(pthread_self(), name, sizeof name);
     return argument;
 }
 
-static void a_thread_blocks_signals_and_has_its_name(void)
+static void a_thread_blocks_signals_has_its_name_and_is_a_batch_job(void)
 {
     kvreg_os_thread thread;
     kvreg_error error;
@@ -215,7 +215,7 @@ int main(void)
     RUN(cpus_are_those_of_the_affinity_where_there_is_no_quota);
     RUN(cpus_are_bounded_by_a_quota_of_either_version);
     RUN(a_mapping_is_zero_and_writable);
-    RUN(a_thread_blocks_signals_and_has_its_name);
+    RUN(a_thread_blocks_signals_has_its_name_and_is_a_batch_job);
     RUN(a_thread_on_a_cpu_that_is_not_there_is_an_error);
     RUN(a_fork_is_counted_in_the_child_alone);
     RUN(a_caches_size_is_found_by_its_level);
