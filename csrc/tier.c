@@ -12,8 +12,8 @@ typedef struct tier_job {
     kvreg_tier *tier;
     kvreg_tier_result result;
     uint64_t submitted_ns;
-    /* Neighbours in the list of jobs in flight, oldest first, and then, by `newer` alone, in the
-     * list of results. Under the results lock. */
+    /* Neighbours in the list of jobs in flight, and then in the list of results. Under the results
+     * lock. */
     struct tier_job *older, *newer;
     uint64_t number; /* the tier's own, in the order of submission */
     uint32_t *slots, *rows; /* of the blocks to copy; they lie behind the blocks */
@@ -49,7 +49,7 @@ struct kvreg_tier {
     job_list in_flight, results; /* these, and all below, under the results lock */
     tier_phase phase;
     uint64_t next_number;
-    uint32_t waiters;            /* threads in kvreg_tier_drain */
+    uint32_t waiters;            /* threads that wait in kvreg_tier_drain or kvreg_tier_reset */
     kvreg_tier_stats stats;      /* those of the cache once it is gone */
 };
 
@@ -64,6 +64,17 @@ static void append(job_list *list, tier_job *job)
     else
         list->newest->newer = job;
     list->newest = job;
+}
+
+static void prepend(job_list *list, tier_job *job)
+{
+    job->older = NULL;
+    job->newer = list->oldest;
+    if (list->oldest == NULL)
+        list->newest = job;
+    else
+        list->oldest->older = job;
+    list->oldest = job;
 }
 
 static void take_out(job_list *list, tier_job *job)
@@ -313,6 +324,14 @@ bool kvreg_tier_take_result(kvreg_tier *tier, kvreg_tier_result *result)
     return true;
 }
 
+void kvreg_tier_give_back_result(kvreg_tier *tier, const kvreg_tier_result *result)
+{
+    kvreg_os_mutex_lock(&tier->results_lock);
+    prepend(&tier->results, result->memory);
+    tier->stats.results++;
+    kvreg_os_mutex_unlock(&tier->results_lock);
+}
+
 void kvreg_tier_free_result(kvreg_tier_result *result)
 {
     kvreg_os_free(result->memory);
@@ -324,15 +343,21 @@ static bool in_flight_before(const kvreg_tier *tier, uint64_t limit)
     return tier->in_flight.oldest != NULL && tier->in_flight.oldest->number < limit;
 }
 
-void kvreg_tier_drain(kvreg_tier *tier)
+/* Waits until no job submitted before this call is in flight. Under the results lock. */
+static void wait_for_jobs(kvreg_tier *tier)
 {
-    kvreg_os_mutex_lock(&tier->results_lock);
     uint64_t limit = tier->next_number;
     tier->waiters++;
     while (in_flight_before(tier, limit))
         kvreg_os_condition_wait(&tier->finished, &tier->results_lock);
     tier->waiters--;
     kvreg_os_condition_wake_all(&tier->finished);
+}
+
+void kvreg_tier_drain(kvreg_tier *tier)
+{
+    kvreg_os_mutex_lock(&tier->results_lock);
+    wait_for_jobs(tier);
     kvreg_os_mutex_unlock(&tier->results_lock);
 }
 
@@ -363,8 +388,12 @@ void kvreg_tier_end_step(kvreg_tier *tier)
 
 kvreg_status kvreg_tier_reset(kvreg_tier *tier, kvreg_error *error)
 {
-    kvreg_tier_drain(tier);
-    if (kvreg_cache_clear(&tier->cache))
+    kvreg_os_mutex_lock(&tier->results_lock);
+    wait_for_jobs(tier);
+    /* Under the lock, so that a thread in kvreg_tier_close does not take the cache away. */
+    bool cleared = tier->phase >= WITHOUT_CACHE || kvreg_cache_clear(&tier->cache);
+    kvreg_os_mutex_unlock(&tier->results_lock);
+    if (cleared)
         return KVREG_OK;
     return kvreg_fail(error, KVREG_E_MEMORY, "no memory for the events of a reset");
 }
@@ -523,8 +552,7 @@ bool kvreg_tier_inherited(const kvreg_tier *tier)
     return tier->forks != kvreg_os_fork_count();
 }
 
-/* Begins the end of a tier and waits until no job is in flight and no thread is in
- * kvreg_tier_drain; false when another thread has begun it: then waits for that one. */
+/* Begins the end of a tier and waits until no job is in flight and no thread waits for one; false when another thread has begun it: then waits for that one. */
 static bool begin_close(kvreg_tier *tier)
 {
     kvreg_os_mutex_lock(&tier->results_lock);

@@ -7,10 +7,11 @@
  *   cache lock    (cache.h)     index, eviction policy, slot states
  *   queue lock    (transfer.h)  jobs that wait for a worker
  *
- * Any thread may call any function here until kvreg_tier_close is called. From then on only
- * kvreg_tier_take_result, kvreg_tier_take_events, kvreg_tier_pending, kvreg_tier_read_stats and
- * kvreg_tier_close may be called, and at last kvreg_tier_free, by one thread. In a child made by fork() only
- * kvreg_tier_inherited, kvreg_tier_close and kvreg_tier_free may be called. */
+ * Any thread may call any function here until kvreg_tier_close is called. From then on those that
+ * use the blocks may not be called: kvreg_tier_lookup, kvreg_tier_touch, kvreg_tier_end_step,
+ * kvreg_tier_store and kvreg_tier_load. At last one thread calls kvreg_tier_free, and nobody
+ * anything after it. In a child made by fork() only kvreg_tier_inherited, kvreg_tier_close and
+ * kvreg_tier_free may be called. */
 #ifndef KVREG_TIER_H
 #define KVREG_TIER_H
 
@@ -63,7 +64,7 @@ kvreg_status kvreg_tier_open(const kvreg_tier_config *config, kvreg_tier **tier,
                              kvreg_error *error);
 
 /* Finishes every job, ends the threads and unmaps everything. Waits for the copies and for
- * threads in kvreg_tier_drain. Calling it again does nothing. In a child made by fork() it only
+ * threads in kvreg_tier_drain and kvreg_tier_reset. Calling it again does nothing. In a child made by fork() it only
  * unmaps: the threads are the parent's. */
 void kvreg_tier_close(kvreg_tier *tier);
 
@@ -86,7 +87,8 @@ kvreg_status kvreg_tier_load(kvreg_tier *tier, int64_t job, kvreg_key *keys,
                              const uint32_t *rows, size_t n, kvreg_error *error);
 
 /* Waits like kvreg_tier_drain, then forgets every block. A store that another thread submits in the
- * meantime may be forgotten or not. KVREG_E_MEMORY: nothing was forgotten. */
+ * meantime may be forgotten or not; a tier that was closed in the meantime has none to forget.
+ * KVREG_E_MEMORY: nothing was forgotten. */
 kvreg_status kvreg_tier_reset(kvreg_tier *tier, kvreg_error *error);
 
 /* Moves the events since the last call to the caller, who frees the list with kvreg_os_free.
@@ -96,6 +98,10 @@ kvreg_status kvreg_tier_take_events(kvreg_tier *tier, kvreg_event **list, size_t
 
 /* Takes the oldest result there is; false when there is none. */
 bool kvreg_tier_take_result(kvreg_tier *tier, kvreg_tier_result *result);
+
+/* Undoes a take: the result is the oldest again. It cannot fail. */
+void kvreg_tier_give_back_result(kvreg_tier *tier, const kvreg_tier_result *result);
+
 void kvreg_tier_free_result(kvreg_tier_result *result);
 
 /* Waits until every job submitted before this call has its result waiting. */

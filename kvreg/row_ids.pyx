@@ -10,7 +10,7 @@ from cpython.buffer cimport (
     PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
-from cpython.number cimport PyIndex_Check
+from cpython.number cimport PyIndex_Check, PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport strchr
 
@@ -83,7 +83,8 @@ cdef int fill_from_sequence(
     cdef Py_ssize_t i
     cdef int64_t row
     try:
-        values = list(ids)
+        # A tuple: what an item's __index__ does cannot change it.
+        values = tuple(ids)
     except TypeError:
         raise TypeError(
             f"{name} must be a sequence of ints or a buffer of int32 or int64; "
@@ -95,7 +96,7 @@ cdef int fill_from_sequence(
         if not PyIndex_Check(value):
             raise TypeError(f"{name}[{i}] must be an int; it is {value!r}")
         try:
-            row = value
+            row = PyNumber_Index(value)
         except OverflowError:
             row = -1
         if row < 0 or <size_t>row >= rows:

@@ -428,6 +428,53 @@ static void threads_share_a_tier(void)
     end_tier(shared_tier);
 }
 
+static void *reset_for_a_while(void *argument)
+{
+    kvreg_error error;
+    for (int i = 0; i < 20; i++)
+        CHECK(kvreg_tier_reset(argument, &error) == KVREG_OK);
+    return NULL;
+}
+
+static void a_close_takes_nothing_from_under_a_reset(void)
+{
+    for (int round = 0; round < 50; round++) {
+        kvreg_tier *tier = open_tier();
+        kvreg_os_thread threads[THREADS];
+        kvreg_error error;
+        submit_store(tier, 1, 0, SLOTS, 0);
+        for (int i = 0; i < THREADS; i++)
+            CHECK(kvreg_os_thread_start(&threads[i], "test", -1, reset_for_a_while, tier,
+                                        &error) == KVREG_OK);
+        kvreg_tier_close(tier);
+        for (int i = 0; i < THREADS; i++)
+            kvreg_os_thread_join(&threads[i]);
+        end_tier(tier);
+    }
+}
+
+static void a_result_that_is_given_back_is_the_oldest_again(void)
+{
+    kvreg_tier *tier = open_tier();
+    for (int64_t job = 1; job <= 3; job++)
+        submit_load(tier, job, 500, 1, 0);
+    kvreg_tier_result first = take_result(tier), second = take_result(tier);
+    kvreg_tier_give_back_result(tier, &second);
+    kvreg_tier_give_back_result(tier, &first);
+    for (int64_t job = 1; job <= 3; job++) {
+        kvreg_tier_result result = take_result(tier);
+        CHECK(result.job == job);
+        if (job == 3)
+            kvreg_tier_give_back_result(tier, &result);
+        else
+            kvreg_tier_free_result(&result);
+    }
+    kvreg_tier_stats stats;
+    kvreg_tier_read_stats(tier, &stats);
+    CHECK(stats.results == 1 && kvreg_tier_pending(tier));
+    end_tier(tier);
+}
+
 int main(void)
 {
     RUN(a_stored_block_comes_back);
@@ -442,5 +489,7 @@ int main(void)
     RUN(a_backend_of_another_version_is_refused);
     RUN(a_fork_leaves_the_tier_to_the_parent);
     RUN(threads_share_a_tier);
+    RUN(a_close_takes_nothing_from_under_a_reset);
+    RUN(a_result_that_is_given_back_is_the_oldest_again);
     return check_end();
 }

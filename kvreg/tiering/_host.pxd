@@ -102,6 +102,7 @@ cdef extern from "tier.h" nogil:
     kvreg_status kvreg_tier_take_events(
         kvreg_tier *tier, kvreg_event **list, size_t *count, kvreg_error *error)
     bint kvreg_tier_take_result(kvreg_tier *tier, kvreg_tier_result *result)
+    void kvreg_tier_give_back_result(kvreg_tier *tier, const kvreg_tier_result *result)
     void kvreg_tier_free_result(kvreg_tier_result *result)
     void kvreg_tier_drain(kvreg_tier *tier)
     bint kvreg_tier_pending(kvreg_tier *tier)
@@ -118,9 +119,17 @@ cdef class NativeTier:
     cdef object _job_result
     cdef object _event            # makes an event of (keys, removed); None: no events are kept
     cdef dict _jobs               # of jobs without a collected result: id -> keys, loads only
+    cdef dict _results            # made and not returned yet: id -> result
+    cdef kvreg_event *_untold     # taken from the core and not returned yet; may be NULL
+    cdef size_t _untold_count
+    cdef bint _telling            # a call of take_events is making events
 
     cdef int _check_usable(self) except -1
     cdef int _check_not_inherited(self) except -1
     cdef object _submit(self, object job_metadata, bint load)
-    cdef object _collect(self, const kvreg_tier_result *result)
+    cdef int _start(
+        self, int64_t job, bint load, tuple held, kvreg_key *keys, const uint32_t *rows
+    ) except -1
+    cdef object _make_result(self, const kvreg_tier_result *result)
+    cdef int _take_untold(self) except -1
     cdef list _group_events(self, const kvreg_event *events, size_t count)

@@ -9,6 +9,7 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.number cimport PyNumber_Index
 from cython cimport no_gc_clear
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -18,6 +19,10 @@ from kvreg.row_ids cimport fill_row_ids
 
 cdef extern from "Python.h":
     Py_buffer *PyMemoryView_GET_BUFFER(object view)
+
+
+cdef enum:
+    MOST_WORKERS = 1024
 
 
 cdef int fill_key(object key, kvreg_key *out) except -1:
@@ -54,6 +59,16 @@ cdef kvreg_key *new_keys(tuple keys) except NULL:
     return out
 
 
+cdef int fill_cpus(tuple worker_cpus, uint32_t workers, int *out) except -1:
+    """Write a CPU's number for each worker to `out`, which has room for MOST_WORKERS."""
+    cdef Py_ssize_t i, n = len(worker_cpus)
+    if n != workers or n > MOST_WORKERS:
+        raise ValueError(f"worker_cpus has {n} CPUs for {workers} threads")
+    for i in range(n):
+        out[i] = worker_cpus[i]
+    return 0
+
+
 cdef int describe_primary(object view, kvreg_tier_config *config) except -1:
     """Fill in the primary rows and the block's size from a memoryview."""
     cdef Py_buffer *buffer = PyMemoryView_GET_BUFFER(view)
@@ -86,6 +101,11 @@ cdef int describe_primary(object view, kvreg_tier_config *config) except -1:
     return 0
 
 
+# What a method is given may run its owner's code (a collection's iterator, a number's __index__,
+# the type of a result, a finalizer), and that may call the tier again, shut it down, or let
+# another thread do so. So a method converts first; then it checks; and nobody else's code runs
+# between the check and the call of the core that it is for.
+#
 # no_gc_clear: a cycle through a subclass's attributes must not release the view under a copy.
 @no_gc_clear
 cdef class NativeTier:
@@ -113,18 +133,12 @@ cdef class NativeTier:
         """
         cdef kvreg_tier_config config
         cdef kvreg_error error
-        cdef int cpus[1024]
-        cdef Py_ssize_t i
+        cdef int cpus[MOST_WORKERS]
         cdef bytes policy_name = policy.encode()
-        if self._tier != NULL:
-            raise RuntimeError("the tier is open already")
+        cdef dict jobs = {}, results = {}
+        miss, hit, retry = lookup_results
         if worker_cpus is not None:
-            for i in range(len(worker_cpus)):
-                cpus[i] = worker_cpus[i]
-        self._miss, self._hit, self._retry = lookup_results
-        self._job_result = job_result
-        self._event = event
-        self._jobs = {}
+            fill_cpus(tuple(worker_cpus), workers, cpus)
         own = memoryview(view)
         try:
             describe_primary(own, &config)
@@ -135,15 +149,23 @@ cdef class NativeTier:
             config.backend = &kvreg_backend_dram
             config.verify = verify
             config.watched = event is not None
+            if self._tier != NULL:
+                raise RuntimeError("the tier is open already")
             if kvreg_tier_open(&config, &self._tier, &error) != KVREG_OK:
                 raise_core_error(&error)
         except BaseException:
             # A traceback may keep the tier alive, and with it an export of the buffer.
             own.release()
             raise
+        # Nothing from here on can fail.
         self._view = own
         self._writable = not own.readonly
         self._primary_rows = config.primary.rows
+        self._jobs = jobs
+        self._results = results
+        self._miss, self._hit, self._retry = miss, hit, retry
+        self._job_result = job_result
+        self._event = event
 
     def __dealloc__(self):
         if self._tier == NULL:
@@ -151,6 +173,7 @@ cdef class NativeTier:
         with nogil:
             kvreg_tier_close(self._tier)
         kvreg_tier_free(self._tier)
+        kvreg_os_free(self._untold)
 
     cdef int _check_not_inherited(self) except -1:
         if self._tier == NULL:
@@ -190,8 +213,11 @@ cdef class NativeTier:
         self._check_usable()
         cdef tuple held = tuple(keys)
         cdef kvreg_key *native = new_keys(held)
-        kvreg_tier_touch(self._tier, native, len(held))
-        PyMem_Free(native)
+        try:
+            self._check_usable()
+            kvreg_tier_touch(self._tier, native, len(held))
+        finally:
+            PyMem_Free(native)
 
     def submit_store(self, job_metadata):
         """Start a copy of primary rows into the tier.
@@ -218,56 +244,74 @@ cdef class NativeTier:
         self._submit(job_metadata, True)
 
     cdef object _submit(self, object job_metadata, bint load):
-        cdef kvreg_error error
-        cdef kvreg_status status
         cdef kvreg_key *keys = NULL
         cdef uint32_t *rows = NULL
-        cdef Py_ssize_t n
         self._check_usable()
         if load and not self._writable:
             raise ValueError("the primary view is read-only: nothing can be loaded into it")
-        job_id = job_metadata.job_id
-        cdef int64_t native_id = job_id
-        if job_id in self._jobs:
-            raise ValueError(f"job {job_id} is in use: its result was not collected yet")
+        cdef int64_t job = PyNumber_Index(job_metadata.job_id)
         cdef tuple held = tuple(job_metadata.keys)
-        n = len(held)
+        cdef Py_ssize_t n = len(held)
         try:
             keys = new_keys(held)
             rows = <uint32_t *>allocate(n * sizeof(uint32_t))
             fill_row_ids(job_metadata.chunk_ids, "chunk_ids", rows, n, self._primary_rows)
-            # Before the job starts: nothing after it may fail.
-            self._jobs[job_id] = held if load else None
-            if load:
-                status = kvreg_tier_load(self._tier, native_id, keys, rows, n, &error)
-            else:
-                status = kvreg_tier_store(self._tier, native_id, keys, rows, n, &error)
-            if status != KVREG_OK:
-                del self._jobs[job_id]
-                raise_core_error(&error)
+            self._start(job, load, held, keys, rows)
         finally:
             PyMem_Free(rows)
             PyMem_Free(keys)
 
+    cdef int _start(
+        self, int64_t job, bint load, tuple held, kvreg_key *keys, const uint32_t *rows
+    ) except -1:
+        """Start a converted job; `keys` point into `held`."""
+        cdef kvreg_error error
+        cdef kvreg_status status
+        cdef object job_id = job
+        self._check_usable()
+        if job_id in self._jobs:
+            raise ValueError(f"job {job_id} is in use: its result was not collected yet")
+        # Before the job starts: nothing after it may fail.
+        self._jobs[job_id] = held if load else None
+        if load:
+            status = kvreg_tier_load(self._tier, job, keys, rows, len(held), &error)
+        else:
+            status = kvreg_tier_store(self._tier, job, keys, rows, len(held), &error)
+        if status != KVREG_OK:
+            del self._jobs[job_id]
+            raise_core_error(&error)
+        return 0
+
     def get_finished_jobs(self):
         """Return the results of all jobs that ended since the last call, as a list.
+
+        A result that cannot be made, since its type raises or there is no memory, is not lost:
+        the next call returns it, with those made before it.
 
         Raises:
             RuntimeError: the tier was inherited by fork().
         """
         cdef kvreg_tier_result result
-        cdef list results = []
+        cdef dict returned, fresh = {}
         self._check_not_inherited()
         while kvreg_tier_take_result(self._tier, &result):
             try:
-                results.append(self._collect(&result))
-            finally:
-                kvreg_tier_free_result(&result)
+                made = self._make_result(&result)
+                self._results[result.job] = made
+            except BaseException:
+                kvreg_tier_give_back_result(self._tier, &result)
+                raise
+            kvreg_tier_free_result(&result)
+        cdef list results = list(self._results.values())
+        returned = self._results
+        self._results = fresh
+        for job_id in returned:
+            del self._jobs[job_id]
         return results
 
-    cdef object _collect(self, const kvreg_tier_result *result):
+    cdef object _make_result(self, const kvreg_tier_result *result):
         cdef size_t i
-        cdef tuple keys = self._jobs.pop(result.job)
+        cdef tuple keys = self._jobs[result.job]
         served = None
         if result.load and 0 < result.blocks < result.keys:
             served = [keys[result.served[i].key] for i in range(result.blocks)]
@@ -317,22 +361,34 @@ cdef class NativeTier:
         """Return the events since the last call, oldest first, each change of a key once.
 
         Neighbouring changes of one kind are one event. An empty list where events are not kept.
+        Events that cannot be made, since their type raises or there is no memory, are not lost:
+        the next call returns them. A call during another one, which has them, returns none.
 
         Raises:
             RuntimeError: the tier was inherited by fork().
         """
-        cdef kvreg_error error
-        cdef kvreg_event *events
-        cdef size_t count
+        cdef list events
         self._check_not_inherited()
-        if self._event is None:
+        if self._event is None or self._telling:
             return []
-        if kvreg_tier_take_events(self._tier, &events, &count, &error) != KVREG_OK:
-            raise_core_error(&error)
+        self._telling = True
         try:
-            return self._group_events(events, count)
+            if self._untold == NULL:
+                self._take_untold()
+            events = self._group_events(self._untold, self._untold_count)
+            kvreg_os_free(self._untold)
+            self._untold = NULL
+            return events
         finally:
-            kvreg_os_free(events)
+            self._telling = False
+
+    cdef int _take_untold(self) except -1:
+        cdef kvreg_error error
+        cdef kvreg_status status = kvreg_tier_take_events(
+            self._tier, &self._untold, &self._untold_count, &error)
+        if status != KVREG_OK:
+            raise_core_error(&error)
+        return 0
 
     cdef list _group_events(self, const kvreg_event *events, size_t count):
         cdef size_t i

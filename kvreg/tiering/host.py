@@ -62,6 +62,10 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         verify: Literal["crc32c"] | None = None,
         enable_kv_events: bool = False,
     ) -> None:
+        # Not by the base class's constructor: it keeps the engine's view, and after shutdown()
+        # nothing here may keep the buffer mapped.
+        self.offloading_spec = offloading_spec
+        self.tier_type = tier_type
         if verify not in (None, "crc32c"):
             raise ValueError(f"verify must be None or 'crc32c', not {verify!r}")
         cpus = None if worker_cpus is None else [_cpu_number(cpu) for cpu in worker_cpus]
@@ -76,10 +80,6 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             job_result=JobResult,
             event=OffloadingEvent if enable_kv_events else None,
         )
-        # Not by the base class's constructor: it keeps the engine's view, and after shutdown()
-        # nothing here may keep the buffer mapped.
-        self.offloading_spec = offloading_spec
-        self.tier_type = tier_type
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """Ask for the blocks computed for the request; prefix hits are here already."""
@@ -108,8 +108,6 @@ def _worker_count(num_threads: int | None, cpus: list[int] | None) -> int:
         return 0 if cpus is None else _worker_count(len(cpus), cpus)
     if not isinstance(num_threads, int) or not 1 <= num_threads <= _MOST_THREADS:
         raise ValueError(f"num_threads must be 1 to {_MOST_THREADS}, not {num_threads!r}")
-    if cpus is not None and len(cpus) != num_threads:
-        raise ValueError(f"worker_cpus has {len(cpus)} CPUs for {num_threads} threads")
     return num_threads
 
 

@@ -501,7 +501,7 @@ def test_a_job_id_is_free_again_once_its_result_was_collected(four):
     assert four.finish()[0].success
 
 
-@pytest.mark.parametrize("job_id", ["1", None, 1 << 63])
+@pytest.mark.parametrize("job_id", ["1", None, 1.5, 1 << 63])
 def test_a_job_id_that_is_no_64_bit_int_is_refused(four, job_id):
     with pytest.raises((TypeError, OverflowError)):
         four.tier.submit_store(TransferJob(job_id, keys_of("a"), [0], False, CONTEXT))
