@@ -9,7 +9,7 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from cython cimport no_gc_clear
+from cython cimport final, no_gc_clear
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from kvreg.core_error cimport KVREG_OK, raise_core_error
@@ -86,7 +86,30 @@ cdef int describe_primary(object view, kvreg_tier_config *config) except -1:
     return 0
 
 
-# no_gc_clear: a cycle through a subclass's attributes must not release the view under a copy.
+# no_gc_clear, here and below: in a cycle other finalizers may still call the tier's methods.
+@final
+@no_gc_clear
+cdef class OwnedTier:
+    """The core's tier and the view that it copies from and to."""
+
+    cdef int close(self) except -1:
+        self.shut_down = True
+        if self.tier != NULL:
+            with nogil:
+                kvreg_tier_close(self.tier)
+        self.view.release()
+        return 0
+
+    # The garbage collector clears a cycle's memoryviews under the copies, but calls every
+    # finalizer before. It is not NativeTier that has this one: a subclass could override it.
+    def __del__(self):
+        self.close()
+
+    def __dealloc__(self):
+        if self.tier != NULL:
+            kvreg_tier_free(self.tier)
+
+
 @no_gc_clear
 cdef class NativeTier:
     """A host tier without its Python side; see `HostMemoryTier`."""
@@ -126,6 +149,8 @@ cdef class NativeTier:
         self._event = event
         self._jobs = {}
         own = memoryview(view)
+        cdef OwnedTier owned = OwnedTier.__new__(OwnedTier)
+        owned.view = own
         try:
             describe_primary(own, &config)
             config.capacity_bytes = capacity_bytes
@@ -135,22 +160,16 @@ cdef class NativeTier:
             config.backend = &kvreg_backend_dram
             config.verify = verify
             config.watched = event is not None
-            if kvreg_tier_open(&config, &self._tier, &error) != KVREG_OK:
+            if kvreg_tier_open(&config, &owned.tier, &error) != KVREG_OK:
                 raise_core_error(&error)
         except BaseException:
             # A traceback may keep the tier alive, and with it an export of the buffer.
             own.release()
             raise
-        self._view = own
         self._writable = not own.readonly
         self._primary_rows = config.primary.rows
-
-    def __dealloc__(self):
-        if self._tier == NULL:
-            return
-        with nogil:
-            kvreg_tier_close(self._tier)
-        kvreg_tier_free(self._tier)
+        self._owned = owned
+        self._tier = owned.tier
 
     cdef int _check_not_inherited(self) except -1:
         if self._tier == NULL:
@@ -163,7 +182,7 @@ cdef class NativeTier:
 
     cdef int _check_usable(self) except -1:
         self._check_not_inherited()
-        if self._shut_down:
+        if self._owned.shut_down:
             raise RuntimeError("the tier is shut down")
         return 0
 
@@ -354,10 +373,7 @@ cdef class NativeTier:
         """
         if self._tier == NULL:
             return
-        self._shut_down = True
-        with nogil:
-            kvreg_tier_close(self._tier)
-        self._view.release()
+        self._owned.close()
 
     def _require_usable(self):
         """Raise RuntimeError where the tier is shut down or was inherited by fork()."""
