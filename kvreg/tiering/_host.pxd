@@ -109,12 +109,19 @@ cdef extern from "tier.h" nogil:
     void kvreg_tier_read_stats(kvreg_tier *tier, kvreg_tier_stats *stats)
 
 
+cdef class OwnedTier:
+    cdef kvreg_tier *tier         # NULL where it could not be opened
+    cdef object view              # the tier's own memoryview of the primary tier's buffer
+    cdef bint shut_down
+
+    cdef int close(self) except -1
+
+
 cdef class NativeTier:
-    cdef kvreg_tier *_tier        # NULL until it is open
-    cdef bint _shut_down
+    cdef OwnedTier _owned
+    cdef kvreg_tier *_tier        # the owned one; NULL until it is open
     cdef bint _writable           # whether loads may write to the primary rows
     cdef size_t _primary_rows
-    cdef object _view             # the tier's own memoryview of the primary tier's buffer
     cdef object _miss, _hit, _retry
     cdef object _job_result
     cdef object _event            # makes an event of (keys, removed); None: no events are kept

@@ -10,7 +10,7 @@ from cpython.bytes cimport (
 )
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.number cimport PyNumber_Index
-from cython cimport no_gc_clear
+from cython cimport final, no_gc_clear
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from kvreg.core_error cimport KVREG_OK, raise_core_error
@@ -93,7 +93,9 @@ cdef int describe_primary(object view, kvreg_tier_config *config) except -1:
             f"{row_bytes} bytes with strides {view.strides}"
         )
     if buffer.shape[0] > <Py_ssize_t>0xffffffff:
-        raise ValueError(f"the primary view has {buffer.shape[0]} rows; at most 2**32 - 1 fit")
+        raise ValueError(
+            f"the primary view has {buffer.shape[0]} rows; at most 2**32 - 1 fit"
+        )
     config.primary.base = buffer.buf
     config.primary.stride = <size_t>max(buffer.strides[0], row_bytes)
     config.primary.rows = <size_t>buffer.shape[0]
@@ -101,12 +103,34 @@ cdef int describe_primary(object view, kvreg_tier_config *config) except -1:
     return 0
 
 
+# no_gc_clear, here and below: in a cycle other finalizers may still call the tier's methods.
+@final
+@no_gc_clear
+cdef class OwnedTier:
+    """The core's tier and the view that it copies from and to."""
+
+    cdef int close(self) except -1:
+        self.shut_down = True
+        if self.tier != NULL:
+            with nogil:
+                kvreg_tier_close(self.tier)
+        self.view.release()
+        return 0
+
+    # The garbage collector clears a cycle's memoryviews under the copies, but calls every
+    # finalizer before. It is not NativeTier that has this one: a subclass could override it.
+    def __del__(self):
+        self.close()
+
+    def __dealloc__(self):
+        if self.tier != NULL:
+            kvreg_tier_free(self.tier)
+
+
 # What a method is given may run its owner's code (a collection's iterator, a number's __index__,
 # the type of a result, a finalizer), and that may call the tier again, shut it down, or let
 # another thread do so. So a method converts first; then it checks; and nobody else's code runs
 # between the check and the call of the core that it is for.
-#
-# no_gc_clear: a cycle through a subclass's attributes must not release the view under a copy.
 @no_gc_clear
 cdef class NativeTier:
     """A host tier without its Python side; see `HostMemoryTier`."""
@@ -140,6 +164,8 @@ cdef class NativeTier:
         if worker_cpus is not None:
             fill_cpus(tuple(worker_cpus), workers, cpus)
         own = memoryview(view)
+        cdef OwnedTier owned = OwnedTier.__new__(OwnedTier)
+        owned.view = own
         try:
             describe_primary(own, &config)
             config.capacity_bytes = capacity_bytes
@@ -151,14 +177,15 @@ cdef class NativeTier:
             config.watched = event is not None
             if self._tier != NULL:
                 raise RuntimeError("the tier is open already")
-            if kvreg_tier_open(&config, &self._tier, &error) != KVREG_OK:
+            if kvreg_tier_open(&config, &owned.tier, &error) != KVREG_OK:
                 raise_core_error(&error)
         except BaseException:
             # A traceback may keep the tier alive, and with it an export of the buffer.
             own.release()
             raise
         # Nothing from here on can fail.
-        self._view = own
+        self._owned = owned
+        self._tier = owned.tier
         self._writable = not own.readonly
         self._primary_rows = config.primary.rows
         self._jobs = jobs
@@ -168,11 +195,6 @@ cdef class NativeTier:
         self._event = event
 
     def __dealloc__(self):
-        if self._tier == NULL:
-            return
-        with nogil:
-            kvreg_tier_close(self._tier)
-        kvreg_tier_free(self._tier)
         kvreg_os_free(self._untold)
 
     cdef int _check_not_inherited(self) except -1:
@@ -186,7 +208,7 @@ cdef class NativeTier:
 
     cdef int _check_usable(self) except -1:
         self._check_not_inherited()
-        if self._shut_down:
+        if self._owned.shut_down:
             raise RuntimeError("the tier is shut down")
         return 0
 
@@ -322,7 +344,7 @@ cdef class NativeTier:
     def has_pending_work(self):
         """Whether a job is in flight or a result waits to be collected."""
         self._check_usable()
-        return kvreg_tier_pending(self._tier)
+        return kvreg_tier_pending(self._tier) or len(self._results) > 0
 
     def on_request_finished(self, req_context):
         """Learn that no further call will name this request; nothing is kept for it."""
@@ -410,10 +432,7 @@ cdef class NativeTier:
         """
         if self._tier == NULL:
             return
-        self._shut_down = True
-        with nogil:
-            kvreg_tier_close(self._tier)
-        self._view.release()
+        self._owned.close()
 
     def _require_usable(self):
         """Raise RuntimeError where the tier is shut down or was inherited by fork()."""

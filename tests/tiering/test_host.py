@@ -582,6 +582,48 @@ def test_a_tier_that_is_dropped_ends_its_jobs_and_lets_go_of_the_buffer():
     driver.primary.resize((1, 1))
 
 
+class TierWithFinalizer(HostMemoryTier):
+    def __del__(self):
+        pass
+
+
+@pytest.mark.parametrize("tier_class", [HostMemoryTier, TierWithFinalizer])
+def test_in_a_cycle_the_worker_threads_end_before_the_buffer_goes(tier_class):
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+
+    gc.collect()
+    before = threads()
+    rows = np.ones((4, 64), np.uint8)
+    at_release = []
+    weakref.finalize(rows, lambda: at_release.append(threads()))
+    tier = tier_class(None, rows.data, "host", capacity=256, num_threads=2)
+    tier.self = tier
+    del rows, tier
+    gc.collect()
+    assert at_release == [before]
+
+
+def test_in_a_cycle_a_finalizer_may_call_the_tier():
+    def use(tier):
+        tier.shutdown()
+        with pytest.raises(RuntimeError, match="shut down"):
+            tier.lookup(b"key", CONTEXT)
+        answers.append((tier.get_finished_jobs(), tier.stats().slots_used))
+
+    class Finalized:
+        def __del__(self):
+            use(self.tier)
+
+    answers = []
+    user = Finalized()
+    user.tier = make_tier(np.ones((4, 64), np.uint8).data)
+    user.tier.user = user
+    del user
+    gc.collect()
+    assert answers == [([], 0)]
+
+
 def test_a_tier_that_was_never_opened_answers_with_an_error():
     tier = HostMemoryTier.__new__(HostMemoryTier)
     with pytest.raises(RuntimeError, match="never opened"):
