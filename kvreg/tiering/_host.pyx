@@ -127,10 +127,10 @@ cdef class OwnedTier:
             kvreg_tier_free(self.tier)
 
 
-# What a method is given may run its owner's code (a collection's iterator, a number's __index__,
-# the type of a result, a finalizer), and that may call the tier again, shut it down, or let
-# another thread do so. So a method converts first; then it checks; and nobody else's code runs
-# between the check and the call of the core that it is for.
+# What a method is given may run its owner's code (a collection's iterator, a number's
+# __index__, the type of a result, a finalizer), and that may call the tier again, shut it down,
+# or let another thread do so. So a method converts first; then it checks; and nobody else's
+# code runs between the check and the call of the core that it is for.
 @no_gc_clear
 cdef class NativeTier:
     """A host tier without its Python side; see `HostMemoryTier`."""
