@@ -28,6 +28,7 @@ typedef struct kvreg_tier_config {
     const int *worker_cpus;   /* a CPU for each worker, or NULL */
     const char *policy;       /* name of the eviction policy */
     const kvreg_backend *backend;
+    kvreg_memory_options memory; /* for the backend */
 } kvreg_tier_config;
 
 /* How a job ended. */
