@@ -19,6 +19,9 @@ class NativeTier:
         worker_cpus: list[int] | None,
         policy: str,
         *,
+        huge_pages: str,
+        numa_node: int | str | None,
+        prefault: bool,
         lookup_results: tuple[object, object, object],
         job_result: Callable[[int, bool, list[Any] | None, float, int], object],
     ) -> None: ...

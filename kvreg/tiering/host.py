@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from kvreg.tiering._host import NativeTier
 from kvreg.tiering.base import (
@@ -36,11 +37,23 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             affinity and cgroup quota, less one for the scheduler, and at most 8.
         worker_cpus: A CPU number for each worker thread, to pin it there.
         eviction_policy: ``"lru"``.
+        huge_pages: The pages below the blocks. ``"auto"``: transparent huge pages where the
+            system has them. ``"off"``: ordinary pages, also where it would take huge ones.
+            ``"2MiB"``, ``"1GiB"``: pages of that size out of the free ones that the system
+            holds in reserve (``hugetlbpage.rst`` of the Linux kernel); ``stats().data_bytes``
+            is a multiple of them.
+        numa_node: Where the blocks lie. A node's number: on that node and no other.
+            ``"interleave"``: page by page in turn on all nodes that the process may use.
+            ``None``: where the system puts them.
+        prefault: Take all of the memory from the machine soon, in the background, not when
+            a store first writes to it. The constructor does not wait for it.
 
     Raises:
-        TypeError, ValueError: A parameter has a value that is not allowed.
-        MemoryError: The machine or a cgroup does not have the memory.
-        OSError: A worker thread cannot be started.
+        TypeError, ValueError: A parameter has a value that is not allowed, or ``numa_node`` is
+            not a node that the process may use.
+        MemoryError: The machine, the node, a cgroup or the reserve of huge pages does not have
+            the memory. The check comes before anything is mapped.
+        OSError: A thread cannot be started, or the system refuses to place memory on nodes.
     """
 
     def __init__(
@@ -53,6 +66,9 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         num_threads: int | None = None,
         worker_cpus: Sequence[int] | None = None,
         eviction_policy: str = "lru",
+        huge_pages: Literal["auto", "off", "2MiB", "1GiB"] = "auto",
+        numa_node: int | Literal["interleave"] | None = None,
+        prefault: bool = False,
     ) -> None:
         cpus = None if worker_cpus is None else [_cpu_number(cpu) for cpu in worker_cpus]
         self._open(
@@ -61,6 +77,9 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             _worker_count(num_threads, cpus),
             cpus,
             eviction_policy,
+            huge_pages=huge_pages,
+            numa_node=numa_node,
+            prefault=prefault,
             lookup_results=(LookupResult.MISS, LookupResult.HIT, LookupResult.RETRY),
             job_result=JobResult,
         )

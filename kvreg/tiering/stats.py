@@ -39,7 +39,7 @@ class TierStats:
     slots_pinned: int
     """Gauge: slots that a load is reading."""
     data_bytes: int
-    """Memory mapped for blocks, whole pages."""
+    """Memory mapped for blocks, whole pages of the kind they lie on."""
     metadata_bytes: int
     """Memory mapped for the index, the eviction policy and the slots' states, whole pages."""
     num_threads: int
