@@ -22,6 +22,8 @@ TIER = [
     *COPY,
     "csrc/backend_dram.c",
     "csrc/cache.c",
+    "csrc/crc32c.c",
+    "csrc/events.c",
     "csrc/index.c",
     "csrc/policy.c",
     "csrc/policy_lru.c",
@@ -44,6 +46,9 @@ def extension(module: str, c_sources: list[str]) -> Extension:
 setup(
     ext_modules=cythonize(
         [
+            extension("kvreg.specs", ["csrc/python/type_tag.c"]),
+            extension("kvreg.core_error", []),
+            extension("kvreg.block_copy", [*COPY, "csrc/copy_threads.c"]),
             extension("kvreg.row_ids", []),
             extension("kvreg.tiering._host", TIER),
         ],

@@ -9,7 +9,8 @@ enum { ENTRY_AHEAD = 16, SLOT_AHEAD = 8 };
  * two, so that a lookup never waits longer for a worker. */
 enum { SLOTS_A_HOLD = 64 };
 
-enum slot_state { FREE, WRITING, READY };
+/* A doomed slot's block is forgotten, and loads still read it. */
+enum slot_state { FREE, WRITING, READY, DOOMED };
 
 /* Who orders a slot: nobody while it is free or in the hands of the call that runs. */
 enum slot_place { NOWHERE, IN_POLICY, ASIDE };
@@ -25,6 +26,8 @@ struct kvreg_region {
     kvreg_os_mutex lock;
     uint32_t slots;
     uint32_t step;        /* number of the running step; never 0 */
+    uint32_t untouched;   /* slots from this number on have never been used */
+    slot_list free;       /* slots that were used and are free again */
     bool aside_released;  /* a slot set aside may have become evictable since it was */
     /* Slots that the policy offered as victims in this step and that could not be evicted, the
      * policy's first choice first. They go back when the step ends, so that a search passes each
@@ -62,7 +65,7 @@ size_t kvreg_cache_region_bytes(uint32_t slots, const kvreg_policy *policy)
 }
 
 void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
-                      const kvreg_policy *policy)
+                      const kvreg_policy *policy, bool watched)
 {
     layout at = lay_out(slots, policy);
     uint8_t *base = region;
@@ -71,6 +74,8 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
     cache->policy_state = base + at.policy;
     cache->slots = (kvreg_slot *)(base + at.slots);
     cache->rests = (kvreg_slot_rest *)(base + at.rests);
+    cache->watched = watched;
+    cache->events = (kvreg_events){ .list = NULL };
     cache->index = (kvreg_index){
         .seed = kvreg_os_random(),
         .size = kvreg_index_size(slots),
@@ -81,6 +86,7 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
     kvreg_os_mutex_init(&cache->region->lock);
     cache->region->slots = slots;
     cache->region->step = 1;
+    cache->region->free = (slot_list){ KVREG_NO_SLOT, KVREG_NO_SLOT };
     cache->region->aside = (slot_list){ KVREG_NO_SLOT, KVREG_NO_SLOT };
     policy->init(cache->policy_state, slots);
 }
@@ -114,6 +120,26 @@ static void take_out(kvreg_cache *cache, slot_list *list, uint32_t slot)
         list->last = rest.previous;
     else
         cache->rests[rest.next].previous = rest.previous;
+}
+
+/* -- Events -------------------------------------------------------------------------------- */
+
+static bool reserve_events(kvreg_cache *cache, size_t n)
+{
+    return !cache->watched || kvreg_events_reserve(&cache->events, n);
+}
+
+static void release_events(kvreg_cache *cache, size_t n)
+{
+    if (cache->watched)
+        kvreg_events_release(&cache->events, n);
+}
+
+static void add_event(kvreg_cache *cache, uint32_t slot, bool removed)
+{
+    if (cache->watched)
+        kvreg_events_add(&cache->events, removed, cache->slots[slot].key, cache->rests[slot].key,
+                         cache->slots[slot].key_bytes);
 }
 
 /* -- Victims ------------------------------------------------------------------------------- */
@@ -153,23 +179,52 @@ static uint32_t take_victim(kvreg_cache *cache)
     return KVREG_NO_SLOT;
 }
 
-/* A slot for a new block, in no list and not in the index: the first that was never used, or else
- * a victim's. */
+/* A slot for a new block, in no list and not in the index: a free one, or else a victim's. */
 static uint32_t take_slot(kvreg_cache *cache)
 {
     struct kvreg_region *region = cache->region;
-    uint32_t slot;
-    if (region->stats.used < region->slots) {
-        slot = region->stats.used++;
+    uint32_t slot = region->free.first;
+    if (slot != KVREG_NO_SLOT) {
+        take_out(cache, &region->free, slot);
+        region->stats.used++;
+    } else if (region->untouched < region->slots) {
+        slot = region->untouched++;
+        region->stats.used++;
     } else {
         slot = take_victim(cache);
         if (slot == KVREG_NO_SLOT)
             return slot;
+        add_event(cache, slot, true);
         kvreg_index_remove(&cache->index, slot);
         region->stats.evictions++;
     }
     cache->slots[slot].place = NOWHERE;
     return slot;
+}
+
+static void free_slot(kvreg_cache *cache, uint32_t slot)
+{
+    cache->slots[slot].state = FREE;
+    append(cache, &cache->region->free, slot);
+    cache->region->stats.used--;
+}
+
+/* Makes lookups miss a block that is ready. An event's room is reserved. */
+static void forget(kvreg_cache *cache, uint32_t number)
+{
+    kvreg_slot *slot = &cache->slots[number];
+    add_event(cache, number, true);
+    kvreg_index_remove(&cache->index, number);
+    if (slot->place == ASIDE)
+        take_out(cache, &cache->region->aside, number);
+    else
+        cache->policy->remove(cache->policy_state, number);
+    slot->place = NOWHERE;
+    cache->region->stats.promised -= slot->promised_step == cache->region->step;
+    slot->promised_step = 0;
+    slot->state = DOOMED;
+    if (slot->pins == 0)
+        free_slot(cache, number);
 }
 
 /* -- Use ----------------------------------------------------------------------------------- */
@@ -228,6 +283,7 @@ static kvreg_found look_up(kvreg_cache *cache, const kvreg_key *key)
         cache->region->stats.retries++;
         return KVREG_RETRY;
     }
+    cache->region->stats.promised += slot->promised_step != cache->region->step;
     slot->promised_step = cache->region->step;
     cache->region->stats.hits++;
     return KVREG_HIT;
@@ -258,33 +314,49 @@ void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n)
     unlock(cache);
 }
 
-/* Finds every key's slot. Those that have one are pinned: no later key of the call may evict them. */
-static void pin_present(kvreg_cache *cache, kvreg_key *keys, size_t n)
+/* Finds every key's slot and pins it, so that no later key of the call evicts it. Returns how many
+ * keys have one. */
+static size_t pin_present(kvreg_cache *cache, kvreg_key *keys, size_t n)
 {
+    size_t present = 0;
     for (size_t i = 0; i < n; i++) {
         prefetch_ahead(cache, keys, n, i);
         keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
-        if (keys[i].slot != KVREG_NO_SLOT)
+        if (keys[i].slot != KVREG_NO_SLOT) {
             cache->slots[keys[i].slot].pins++;
+            present++;
+        }
     }
+    return present;
 }
 
-/* Gives each key that has no slot a pinned one, head first, while there are any. */
-static size_t place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n,
+/* The counter of keys dropped for what holds the slots, when `held` are the call's own. */
+static uint64_t *drop_counter(struct kvreg_region *region, size_t held)
+{
+    if (held >= region->slots)
+        return &region->stats.dropped_oversized;
+    return region->stats.promised > 0 ? &region->stats.dropped_promised
+                                      : &region->stats.dropped_busy;
+}
+
+/* Gives each key that has no slot a pinned one, head first, while there are any. `held` keys have
+ * one. Returns how many got one. */
+static size_t place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t held,
                            kvreg_cache_block *blocks, size_t *dropped)
 {
     size_t placed = 0;
-    bool full = false;
+    uint64_t *counter = NULL;
     *dropped = 0;
     for (size_t i = 0; i < n; i++) {
         if (keys[i].slot != KVREG_NO_SLOT)
             continue;
         /* An earlier key of the call may be the same one. */
         uint32_t slot = kvreg_index_find(&cache->index, &keys[i]);
-        if (slot == KVREG_NO_SLOT && !full) {
+        if (slot == KVREG_NO_SLOT && *dropped == 0) {
             slot = take_slot(cache);
-            full = slot == KVREG_NO_SLOT;
-            if (!full) {
+            if (slot == KVREG_NO_SLOT) {
+                counter = drop_counter(cache->region, held + placed);
+            } else {
                 kvreg_index_insert(&cache->index, &keys[i], slot);
                 cache->slots[slot].state = WRITING;
                 blocks[placed++] = (kvreg_cache_block){ slot, (uint32_t)i };
@@ -296,6 +368,8 @@ static size_t place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n,
             cache->slots[slot].pins++;
         keys[i].slot = slot;
     }
+    if (counter != NULL)
+        *counter += *dropped;
     return placed;
 }
 
@@ -309,17 +383,23 @@ static void unpin_and_use(kvreg_cache *cache, const kvreg_key *keys, size_t n)
     }
 }
 
-size_t kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n,
-                               kvreg_cache_block *blocks, size_t *dropped)
+bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n,
+                             kvreg_cache_block *blocks, size_t *placed, size_t *dropped)
 {
     hash_all(cache, keys, n);
     lock(cache);
-    pin_present(cache, keys, n);
-    size_t placed = place_absent(cache, keys, n, blocks, dropped);
-    unpin_and_use(cache, keys, n);
-    cache->region->stats.dropped += *dropped;
+    /* Each key may evict a block and become one. */
+    bool reserved = reserve_events(cache, 2 * n);
+    if (reserved) {
+        uint64_t evictions = cache->region->stats.evictions;
+        size_t present = pin_present(cache, keys, n);
+        *placed = place_absent(cache, keys, n, present, blocks, dropped);
+        unpin_and_use(cache, keys, n);
+        evictions = cache->region->stats.evictions - evictions;
+        release_events(cache, 2 * n - evictions - *placed);
+    }
     unlock(cache);
-    return placed;
+    return reserved;
 }
 
 /* Calls `settle` for each slot. Lets go of the lock now and then, so that a lookup waits for a
@@ -344,6 +424,7 @@ static void settle_slots(kvreg_cache *cache, const uint32_t *slots, size_t n,
 static void make_ready(kvreg_cache *cache, uint32_t slot)
 {
     cache->slots[slot].state = READY;
+    add_event(cache, slot, false);
 }
 
 void kvreg_cache_end_store(kvreg_cache *cache, const uint32_t *slots, size_t n)
@@ -351,35 +432,85 @@ void kvreg_cache_end_store(kvreg_cache *cache, const uint32_t *slots, size_t n)
     settle_slots(cache, slots, n, make_ready);
 }
 
-size_t kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n,
-                              kvreg_cache_block *blocks)
+bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n,
+                            kvreg_cache_block *blocks, size_t *found)
 {
-    size_t found = 0;
     hash_all(cache, keys, n);
     lock(cache);
-    for (size_t i = 0; i < n; i++) {
+    *found = 0;
+    /* Each block may turn out to be wrong and be forgotten. */
+    bool reserved = reserve_events(cache, n);
+    for (size_t i = 0; reserved && i < n; i++) {
         prefetch_ahead(cache, keys, n, i);
         uint32_t slot = kvreg_index_find(&cache->index, &keys[i]);
         if (slot == KVREG_NO_SLOT || cache->slots[slot].state != READY)
             continue;
         cache->region->stats.pinned += cache->slots[slot].pins++ == 0;
-        blocks[found++] = (kvreg_cache_block){ slot, (uint32_t)i };
+        blocks[(*found)++] = (kvreg_cache_block){ slot, (uint32_t)i };
     }
-    for (size_t i = found; i-- > 0;)
-        use(cache, blocks[i].slot);
-    cache->region->stats.absent += n - found;
+    if (reserved) {
+        for (size_t i = *found; i-- > 0;)
+            use(cache, blocks[i].slot);
+        cache->region->stats.absent += n - *found;
+        release_events(cache, n - *found);
+    }
     unlock(cache);
-    return found;
+    return reserved;
 }
 
-static void unpin(kvreg_cache *cache, uint32_t slot)
+static void unpin(kvreg_cache *cache, uint32_t number)
 {
-    cache->region->stats.pinned -= --cache->slots[slot].pins == 0;
+    kvreg_slot *slot = &cache->slots[number];
+    if (--slot->pins > 0)
+        return;
+    cache->region->stats.pinned--;
+    if (slot->state == DOOMED)
+        free_slot(cache, number);
+}
+
+static void accept(kvreg_cache *cache, uint32_t slot)
+{
+    release_events(cache, 1);
+    unpin(cache, slot);
+}
+
+static void reject(kvreg_cache *cache, uint32_t slot)
+{
+    cache->region->stats.rejected++;
+    /* Another load may have found it wrong before. */
+    if (cache->slots[slot].state == READY)
+        forget(cache, slot);
+    else
+        release_events(cache, 1);
+    unpin(cache, slot);
 }
 
 void kvreg_cache_end_load(kvreg_cache *cache, const uint32_t *slots, size_t n)
 {
-    settle_slots(cache, slots, n, unpin);
+    settle_slots(cache, slots, n, accept);
+}
+
+void kvreg_cache_reject_load(kvreg_cache *cache, const uint32_t *slots, size_t n)
+{
+    settle_slots(cache, slots, n, reject);
+}
+
+bool kvreg_cache_clear(kvreg_cache *cache)
+{
+    struct kvreg_region *region = cache->region;
+    lock(cache);
+    size_t room = region->stats.used;
+    bool reserved = reserve_events(cache, room);
+    for (uint32_t slot = 0; reserved && slot < region->untouched; slot++) {
+        if (cache->slots[slot].state == READY) {
+            forget(cache, slot);
+            room--;
+        }
+    }
+    if (reserved)
+        release_events(cache, room);
+    unlock(cache);
+    return reserved;
 }
 
 void kvreg_cache_end_step(kvreg_cache *cache)
@@ -394,7 +525,21 @@ void kvreg_cache_end_step(kvreg_cache *cache)
         cache->policy->put_back(cache->policy_state, slot);
     }
     region->aside_released = false;
+    region->stats.promised = 0;
     unlock(cache);
+}
+
+uint32_t *kvreg_cache_checksum(kvreg_cache *cache, uint32_t slot)
+{
+    return &cache->rests[slot].checksum;
+}
+
+bool kvreg_cache_take_events(kvreg_cache *cache, kvreg_event **list, size_t *count)
+{
+    lock(cache);
+    bool taken = kvreg_events_take(&cache->events, list, count);
+    unlock(cache);
+    return taken;
 }
 
 void kvreg_cache_read_stats(kvreg_cache *cache, kvreg_cache_stats *stats)

@@ -3,7 +3,8 @@
  * end a store or a load.
  *
  * A slot goes free -> writing -> ready -> free. While it is being written, or read by a load, or
- * promised by a lookup in the running step, it is not evicted.
+ * promised by a lookup in the running step, it is not evicted. A block that is forgotten while a
+ * load reads it is in no lookup any more; its slot is free when the last such load ends.
  *
  * One lock, the cache lock, guards all of it; every function takes it, for the time of a few keys
  * or of one call's keys, and never during a copy. Any thread may call.
@@ -12,6 +13,7 @@
 #ifndef KVREG_CACHE_H
 #define KVREG_CACHE_H
 
+#include "events.h"
 #include "index.h"
 #include "os.h"
 #include "policy.h"
@@ -23,10 +25,15 @@ typedef enum kvreg_found { KVREG_MISS, KVREG_HIT, KVREG_RETRY } kvreg_found;
 typedef struct kvreg_cache_stats {
     uint64_t hits, misses, retries; /* lookups by result */
     uint64_t evictions;             /* blocks given up for others */
-    uint64_t dropped;               /* blocks of stores for which there was no slot */
-    uint64_t absent;                /* blocks of loads that were not ready */
-    uint32_t used;                  /* slots that hold a block, or are getting one */
-    uint32_t pinned;                /* slots that a load is reading */
+    /* Keys of stores for which there was no slot, by what held the slots: */
+    uint64_t dropped_oversized; /* blocks of the same job */
+    uint64_t dropped_promised;  /* promises of the running step, at least some */
+    uint64_t dropped_busy;      /* copies in flight */
+    uint64_t absent;            /* keys of loads whose block was not ready */
+    uint64_t rejected;          /* blocks of loads whose bytes were found to be wrong */
+    uint32_t used;              /* slots that are not free */
+    uint32_t pinned;            /* slots that a load is reading */
+    uint32_t promised;          /* slots that hold a promise of the running step */
 } kvreg_cache_stats;
 
 /* One process's view of a cache: pointers into its region, which holds none itself. */
@@ -37,6 +44,8 @@ typedef struct kvreg_cache {
     kvreg_index index;
     kvreg_slot *slots;
     kvreg_slot_rest *rests;
+    bool watched;        /* whether events are kept; constant */
+    kvreg_events events; /* under the cache lock */
 } kvreg_cache;
 
 /* A block that a store or load is to copy. */
@@ -49,9 +58,11 @@ typedef struct kvreg_cache_block {
 size_t kvreg_cache_region_bytes(uint32_t slots, const kvreg_policy *policy);
 
 /* Makes an empty cache of 1 to KVREG_SLOTS_MAX slots in zeroed, page-aligned memory of
- * kvreg_cache_region_bytes. */
+ * kvreg_cache_region_bytes. `watched`: keep events until they are taken. */
 void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
-                      const kvreg_policy *policy);
+                      const kvreg_policy *policy, bool watched);
+
+/* Ends the use of the region. Events that were not taken stay, for the caller to free. */
 void kvreg_cache_destroy(kvreg_cache *cache);
 
 /* Says whether a block can be loaded, and promises a hit until the step ends. */
@@ -63,24 +74,39 @@ void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n);
 /* Finds slots for a request's blocks, in prefix order. Keys that are present or being written, and
  * duplicates, need none. Evicts where it must; what finds no slot is dropped, from the tail, and
  * never a block of the same call for another. All that stay count as used, tail first. Fills
- * blocks[] (room for n) with those to write, in order, whose slots are then being written. Returns
- * their number; *dropped is how many keys found no slot. */
-size_t kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n,
-                               kvreg_cache_block *blocks, size_t *dropped);
+ * blocks[] (room for n) with those to write, in order, whose slots are then being written; *placed
+ * is their number, *dropped how many keys found no slot. False, and nothing changed, when there is
+ * no memory for the events. */
+bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n,
+                             kvreg_cache_block *blocks, size_t *placed, size_t *dropped);
 
 /* The bytes of these slots are complete. */
 void kvreg_cache_end_store(kvreg_cache *cache, const uint32_t *slots, size_t n);
 
 /* Pins the slots of a request's blocks that are ready, and counts them as used, tail first. Fills
- * blocks[] (room for n) with them, in order, and returns their number. */
-size_t kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n,
-                              kvreg_cache_block *blocks);
+ * blocks[] (room for n) with them, in order; *found is their number. False, and nothing changed,
+ * when there is no memory for the events. */
+bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n,
+                            kvreg_cache_block *blocks, size_t *found);
 
 /* These slots have been read. */
 void kvreg_cache_end_load(kvreg_cache *cache, const uint32_t *slots, size_t n);
 
+/* These slots have been read, and their bytes are wrong: forgets their blocks. */
+void kvreg_cache_reject_load(kvreg_cache *cache, const uint32_t *slots, size_t n);
+
+/* Forgets every block that is ready when this is called. False, and nothing changed, when there is
+ * no memory for the events. */
+bool kvreg_cache_clear(kvreg_cache *cache);
+
 /* Ends the step: its promises are void. */
 void kvreg_cache_end_step(kvreg_cache *cache);
+
+/* Where the checksum of a slot's bytes is kept; see slot.h for who may touch it. */
+uint32_t *kvreg_cache_checksum(kvreg_cache *cache, uint32_t slot);
+
+/* As kvreg_events_take. */
+bool kvreg_cache_take_events(kvreg_cache *cache, kvreg_event **list, size_t *count);
 
 void kvreg_cache_read_stats(kvreg_cache *cache, kvreg_cache_stats *stats);
 

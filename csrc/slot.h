@@ -34,7 +34,9 @@ _Static_assert(sizeof(kvreg_slot) == 64, "a slot's first part is one cache line"
 /* The part that is rarely read. Guarded by the cache lock. */
 typedef struct kvreg_slot_rest {
     uint8_t key[KVREG_KEY_MAX - KVREG_KEY_NEAR]; /* written by the index */
-    uint32_t previous, next; /* written by the cache: neighbours in the aside list */
+    uint32_t previous, next; /* written by the cache: neighbours in the free or the aside list */
+    uint32_t checksum;       /* of the bytes. Not under the lock: written by the one who writes
+                              * the bytes, read by those who hold the slot pinned */
 } kvreg_slot_rest;
 
 #endif

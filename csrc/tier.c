@@ -1,7 +1,9 @@
 #include "tier.h"
 
 #include <inttypes.h>
+#include <string.h>
 
+#include "crc32c.h"
 #include "transfer.h"
 
 /* One store or load, from its submission until its result is freed. */
@@ -15,6 +17,8 @@ typedef struct tier_job {
     struct tier_job *older, *newer;
     uint64_t number; /* the tier's own, in the order of submission */
     uint32_t *slots, *rows; /* of the blocks to copy; they lie behind the blocks */
+    uint8_t *wrong;         /* 1 for a block whose checksum did not fit; behind those; each is
+                             * written by the worker that has the block */
     kvreg_cache_block blocks[];
 } tier_job;
 
@@ -29,6 +33,7 @@ struct kvreg_tier {
     kvreg_rows primary;
     size_t block_bytes;
     uint32_t forks; /* kvreg_os_fork_count() where the tier was made */
+    bool verify;
 
     void *region;
     size_t region_bytes;
@@ -78,13 +83,15 @@ static void take_out(job_list *list, tier_job *job)
 /* Room for a job of at most n blocks, with nothing of it decided; NULL when there is no memory. */
 static tier_job *new_job(size_t n)
 {
-    size_t block = sizeof(kvreg_cache_block) + 2 * sizeof(uint32_t);
+    size_t block = sizeof(kvreg_cache_block) + 2 * sizeof(uint32_t) + sizeof(uint8_t);
     if (n > (SIZE_MAX - sizeof(tier_job)) / block)
         return NULL;
     tier_job *job = kvreg_os_alloc(sizeof *job + n * block);
     if (job != NULL) {
         job->slots = (uint32_t *)(job->blocks + n);
         job->rows = job->slots + n;
+        job->wrong = (uint8_t *)(job->rows + n);
+        memset(job->wrong, 0, n);
     }
     return job;
 }
@@ -107,12 +114,22 @@ static void count_copied(kvreg_tier_stats *stats, const tier_job *job)
 {
     const kvreg_tier_result *result = &job->result;
     /* Relaxed: the worker that ends a job sees what the others added. */
-    uint64_t ns = result->blocks == 0
-                      ? 0
-                      : atomic_load_explicit(&job->transfer.copy_ns, memory_order_relaxed);
+    uint64_t ns = atomic_load_explicit(&job->transfer.copy_ns, memory_order_relaxed);
     *(result->load ? &stats->loaded_blocks : &stats->stored_blocks) += result->blocks;
     *(result->load ? &stats->loaded_bytes : &stats->stored_bytes) += result->bytes;
     *(result->load ? &stats->load_copy_ns : &stats->store_copy_ns) += ns;
+}
+
+/* Leaves the blocks whose checksum did not fit out of a load's result. */
+static void leave_out_wrong(tier_job *job)
+{
+    size_t served = 0;
+    for (size_t i = 0; i < job->result.blocks; i++)
+        if (!job->wrong[i])
+            job->blocks[served++] = job->blocks[i];
+    job->result.failed += job->result.blocks - served;
+    job->result.blocks = served;
+    job->result.bytes = served * job->tier->block_bytes;
 }
 
 /* Makes a job's result available. */
@@ -133,7 +150,37 @@ static void finish(tier_job *job)
 
 static void finish_transfer(kvreg_transfer_job *transfer)
 {
-    finish((tier_job *)transfer);
+    tier_job *job = (tier_job *)transfer;
+    leave_out_wrong(job);
+    finish(job);
+}
+
+static void *row_at(const kvreg_rows *rows, uint32_t number)
+{
+    return (uint8_t *)rows->base + number * rows->stride;
+}
+
+static void checked_store(kvreg_transfer_job *transfer, size_t first, size_t count)
+{
+    tier_job *job = (tier_job *)transfer;
+    for (size_t i = first; i < first + count; i++) {
+        const void *row = row_at(&transfer->src, job->rows[i]);
+        *kvreg_cache_checksum(&job->tier->cache, job->slots[i]) =
+            kvreg_crc32c(row, transfer->block_bytes);
+        kvreg_transfer_copy(transfer, i, 1);
+    }
+}
+
+static void checked_load(kvreg_transfer_job *transfer, size_t first, size_t count)
+{
+    tier_job *job = (tier_job *)transfer;
+    for (size_t i = first; i < first + count; i++) {
+        const void *slot = row_at(&transfer->src, job->slots[i]);
+        job->wrong[i] = kvreg_crc32c(slot, transfer->block_bytes) !=
+                        *kvreg_cache_checksum(&job->tier->cache, job->slots[i]);
+        if (!job->wrong[i])
+            kvreg_transfer_copy(transfer, i, 1);
+    }
 }
 
 static void piece_stored(kvreg_transfer_job *transfer, size_t first, size_t count)
@@ -145,7 +192,16 @@ static void piece_stored(kvreg_transfer_job *transfer, size_t first, size_t coun
 static void piece_loaded(kvreg_transfer_job *transfer, size_t first, size_t count)
 {
     tier_job *job = (tier_job *)transfer;
-    kvreg_cache_end_load(&job->tier->cache, job->slots + first, count);
+    size_t end = first + count;
+    while (first < end) {
+        /* A run of blocks that fared alike. */
+        size_t run = 1;
+        while (first + run < end && job->wrong[first + run] == job->wrong[first])
+            run++;
+        (job->wrong[first] ? kvreg_cache_reject_load : kvreg_cache_end_load)(
+            &job->tier->cache, job->slots + first, run);
+        first += run;
+    }
 }
 
 static void describe_store(tier_job *job)
@@ -157,6 +213,7 @@ static void describe_store(tier_job *job)
     job->transfer.dst_rows = job->slots;
     job->transfer.src = tier->primary;
     job->transfer.src_rows = job->rows;
+    job->transfer.copy = tier->verify ? checked_store : kvreg_transfer_copy;
     job->transfer.piece_done = piece_stored;
 }
 
@@ -169,6 +226,7 @@ static void describe_load(tier_job *job)
     job->transfer.dst_rows = job->rows;
     job->transfer.src = tier->slots;
     job->transfer.src_rows = job->slots;
+    job->transfer.copy = tier->verify ? checked_load : kvreg_transfer_copy;
     job->transfer.piece_done = piece_loaded;
 }
 
@@ -185,16 +243,16 @@ static void start(kvreg_tier *tier, tier_job *job, const uint32_t *rows)
     job->result.served = job->blocks;
     job->result.memory = job;
     job->submitted_ns = kvreg_os_monotonic_ns();
-    enter_flight(tier, job);
-    if (blocks == 0) {
-        finish(job);
-        return;
-    }
     job->transfer = (kvreg_transfer_job){
         .block_bytes = tier->block_bytes,
         .blocks = blocks,
         .job_done = finish_transfer,
     };
+    enter_flight(tier, job);
+    if (blocks == 0) {
+        finish(job);
+        return;
+    }
     if (job->result.load)
         describe_load(job);
     else
@@ -202,19 +260,21 @@ static void start(kvreg_tier *tier, tier_job *job, const uint32_t *rows)
     kvreg_transfer_submit(tier->transfer, &job->transfer);
 }
 
-static kvreg_status out_of_memory(kvreg_error *error, size_t n)
+/* Ends an attempt to submit: frees the job, if there is one. */
+static kvreg_status out_of_memory(tier_job *job, size_t n, kvreg_error *error)
 {
+    kvreg_os_free(job);
     return kvreg_fail(error, KVREG_E_MEMORY, "no memory to describe a job of %zu blocks", n);
 }
 
 kvreg_status kvreg_tier_store(kvreg_tier *tier, int64_t id, kvreg_key *keys,
                               const uint32_t *rows, size_t n, kvreg_error *error)
 {
-    size_t dropped;
+    size_t blocks, dropped;
     tier_job *job = new_job(n);
-    if (job == NULL)
-        return out_of_memory(error, n);
-    size_t blocks = kvreg_cache_begin_store(&tier->cache, keys, n, job->blocks, &dropped);
+    if (job == NULL ||
+        !kvreg_cache_begin_store(&tier->cache, keys, n, job->blocks, &blocks, &dropped))
+        return out_of_memory(job, n, error);
     job->result = (kvreg_tier_result){
         .job = id, .keys = n, .failed = dropped, .blocks = blocks,
     };
@@ -225,10 +285,10 @@ kvreg_status kvreg_tier_store(kvreg_tier *tier, int64_t id, kvreg_key *keys,
 kvreg_status kvreg_tier_load(kvreg_tier *tier, int64_t id, kvreg_key *keys,
                              const uint32_t *rows, size_t n, kvreg_error *error)
 {
+    size_t blocks;
     tier_job *job = new_job(n);
-    if (job == NULL)
-        return out_of_memory(error, n);
-    size_t blocks = kvreg_cache_begin_load(&tier->cache, keys, n, job->blocks);
+    if (job == NULL || !kvreg_cache_begin_load(&tier->cache, keys, n, job->blocks, &blocks))
+        return out_of_memory(job, n, error);
     job->result = (kvreg_tier_result){
         .job = id, .load = true, .keys = n, .failed = n - blocks, .blocks = blocks,
     };
@@ -301,6 +361,27 @@ void kvreg_tier_end_step(kvreg_tier *tier)
     kvreg_cache_end_step(&tier->cache);
 }
 
+kvreg_status kvreg_tier_reset(kvreg_tier *tier, kvreg_error *error)
+{
+    kvreg_tier_drain(tier);
+    if (kvreg_cache_clear(&tier->cache))
+        return KVREG_OK;
+    return kvreg_fail(error, KVREG_E_MEMORY, "no memory for the events of a reset");
+}
+
+kvreg_status kvreg_tier_take_events(kvreg_tier *tier, kvreg_event **list, size_t *count,
+                                    kvreg_error *error)
+{
+    kvreg_os_mutex_lock(&tier->results_lock);
+    bool taken = tier->phase < WITHOUT_CACHE
+                     ? kvreg_cache_take_events(&tier->cache, list, count)
+                     : kvreg_events_take(&tier->cache.events, list, count);
+    kvreg_os_mutex_unlock(&tier->results_lock);
+    if (taken)
+        return KVREG_OK;
+    return kvreg_fail(error, KVREG_E_MEMORY, "no memory to hand over the events");
+}
+
 void kvreg_tier_read_stats(kvreg_tier *tier, kvreg_tier_stats *stats)
 {
     kvreg_os_mutex_lock(&tier->results_lock);
@@ -349,14 +430,14 @@ static kvreg_status choose_kernels(kvreg_tier *tier, uint32_t slots, kvreg_error
 }
 
 static kvreg_status map_region(kvreg_tier *tier, uint32_t slots, const kvreg_policy *policy,
-                               kvreg_error *error)
+                               bool watched, kvreg_error *error)
 {
     tier->region = kvreg_os_map(tier->region_bytes);
     if (tier->region == NULL)
         return kvreg_fail(error, KVREG_E_MEMORY, "the system refused to map %zu bytes of metadata",
                           tier->region_bytes);
     kvreg_os_prefer_huge_pages(tier->region, tier->region_bytes);
-    kvreg_cache_init(&tier->cache, tier->region, slots, policy);
+    kvreg_cache_init(&tier->cache, tier->region, slots, policy, watched);
     return KVREG_OK;
 }
 
@@ -380,7 +461,7 @@ static kvreg_status take_resources(kvreg_tier *tier, const kvreg_tier_config *co
     kvreg_status status = tier->backend->check(&request, error);
     if (status != KVREG_OK)
         return status;
-    status = map_region(tier, slots, policy, error);
+    status = map_region(tier, slots, policy, config->watched, error);
     if (status != KVREG_OK)
         return status;
     status = tier->backend->open(&request, &tier->memory, error);
@@ -417,6 +498,7 @@ kvreg_status kvreg_tier_open(const kvreg_tier_config *config, kvreg_tier **opene
         .primary = config->primary,
         .block_bytes = config->block_bytes,
         .forks = kvreg_os_fork_count(),
+        .verify = config->verify,
         .region_bytes = kvreg_cache_region_bytes(slots, policy),
         .backend = config->backend,
     };
@@ -512,6 +594,7 @@ void kvreg_tier_free(kvreg_tier *tier)
             kvreg_tier_free_result(&result);
         kvreg_os_condition_destroy(&tier->finished);
         kvreg_os_mutex_destroy(&tier->results_lock);
+        kvreg_events_free(&tier->cache.events);
     }
     kvreg_os_free(tier);
 }

@@ -8,8 +8,8 @@
  *   queue lock    (transfer.h)  jobs that wait for a worker
  *
  * Any thread may call any function here until kvreg_tier_close is called. From then on only
- * kvreg_tier_take_result, kvreg_tier_pending, kvreg_tier_read_stats and kvreg_tier_close may be
- * called, and at last kvreg_tier_free, by one thread. In a child made by fork() only
+ * kvreg_tier_take_result, kvreg_tier_take_events, kvreg_tier_pending, kvreg_tier_read_stats and
+ * kvreg_tier_close may be called, and at last kvreg_tier_free, by one thread. In a child made by fork() only
  * kvreg_tier_inherited, kvreg_tier_close and kvreg_tier_free may be called. */
 #ifndef KVREG_TIER_H
 #define KVREG_TIER_H
@@ -28,6 +28,8 @@ typedef struct kvreg_tier_config {
     const int *worker_cpus;   /* a CPU for each worker, or NULL */
     const char *policy;       /* name of the eviction policy */
     const kvreg_backend *backend;
+    bool verify;              /* keep a CRC-32C of every block and check it on load */
+    bool watched;             /* keep events until they are taken */
     kvreg_memory_options memory; /* for the backend */
 } kvreg_tier_config;
 
@@ -37,7 +39,8 @@ typedef struct kvreg_tier_result {
     bool load;
     size_t keys;          /* keys that the job had */
     size_t failed;        /* of them, dropped by a store, or not served by a load */
-    size_t blocks;        /* copied: fewer than keys - failed where a store had nothing to do */
+    size_t blocks;        /* copied. Of a load keys - failed; of a store as many or, where blocks
+                           * were there already, fewer */
     uint64_t bytes;       /* copied */
     uint64_t ns;          /* from submission to the end of the last copy */
     const kvreg_cache_block *served; /* `blocks` of them, in the order of the job's keys */
@@ -82,6 +85,15 @@ kvreg_status kvreg_tier_store(kvreg_tier *tier, int64_t job, kvreg_key *keys,
                               const uint32_t *rows, size_t n, kvreg_error *error);
 kvreg_status kvreg_tier_load(kvreg_tier *tier, int64_t job, kvreg_key *keys,
                              const uint32_t *rows, size_t n, kvreg_error *error);
+
+/* Waits like kvreg_tier_drain, then forgets every block. A store that another thread submits in the
+ * meantime may be forgotten or not. KVREG_E_MEMORY: nothing was forgotten. */
+kvreg_status kvreg_tier_reset(kvreg_tier *tier, kvreg_error *error);
+
+/* Moves the events since the last call to the caller, who frees the list with kvreg_os_free.
+ * KVREG_E_MEMORY: they stay. */
+kvreg_status kvreg_tier_take_events(kvreg_tier *tier, kvreg_event **list, size_t *count,
+                                    kvreg_error *error);
 
 /* Takes the oldest result there is; false when there is none. */
 bool kvreg_tier_take_result(kvreg_tier *tier, kvreg_tier_result *result);

@@ -99,12 +99,17 @@ static bool wait_for_piece(kvreg_transfer *transfer, piece *taken)
     return lane != NULL;
 }
 
+void kvreg_transfer_copy(kvreg_transfer_job *job, size_t first, size_t count)
+{
+    kvreg_copy_run(job->kernel, &job->dst, job->dst_rows + first, &job->src,
+                   job->src_rows + first, job->block_bytes, count);
+}
+
 static void copy_piece(const piece *taken)
 {
     kvreg_transfer_job *job = taken->job;
     uint64_t start = kvreg_os_monotonic_ns();
-    kvreg_copy_run(job->kernel, &job->dst, job->dst_rows + taken->first, &job->src,
-                   job->src_rows + taken->first, job->block_bytes, taken->count);
+    job->copy(job, taken->first, taken->count);
     /* Relaxed: the decrement of `left` orders it before job_done. */
     atomic_fetch_add_explicit(&job->copy_ns, kvreg_os_monotonic_ns() - start,
                               memory_order_relaxed);

@@ -26,6 +26,9 @@ typedef struct kvreg_transfer_job {
     const uint32_t *dst_rows, *src_rows; /* one row a block on each side */
     size_t block_bytes;
     size_t blocks; /* at least 1 */
+    /* Copies blocks [first, first + count) and orders its stores before what this thread publishes
+     * afterwards, as kvreg_copy_run does; kvreg_transfer_copy where there is nothing else to do. */
+    void (*copy)(struct kvreg_transfer_job *job, size_t first, size_t count);
     /* Called by a worker when the bytes of blocks [first, first + count) are complete and visible
      * to any thread; several workers may call it at once. NULL: not called. */
     void (*piece_done)(struct kvreg_transfer_job *job, size_t first, size_t count);
@@ -51,6 +54,9 @@ uint32_t kvreg_transfer_default_workers(void);
  * is NULL. */
 kvreg_status kvreg_transfer_open(uint32_t workers, const int *cpus, kvreg_transfer **transfer,
                                  kvreg_error *error);
+
+/* Copies blocks of a job by its kernel. */
+void kvreg_transfer_copy(kvreg_transfer_job *job, size_t first, size_t count);
 
 /* Hands a job to the workers; from any thread. Does not wait for a copy. */
 void kvreg_transfer_submit(kvreg_transfer *transfer, kvreg_transfer_job *job);

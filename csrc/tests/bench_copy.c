@@ -21,7 +21,7 @@ enum {
     MOST_VALUES = 16,
     MOST_THREADS = 64,
     /* Bytes of one timed run: long enough for the clock, and for the caches to settle. */
-    RUN_BYTES = 256 << 20,
+    RUN_BYTES = 128 << 20,
 };
 
 typedef struct list {
@@ -323,20 +323,19 @@ static void usage(void)
 {
     puts("bench_copy [options]; lists are separated by commas\n"
          "  --block-kib LIST   block sizes (4,16,64,256,1024,4096)\n"
-         "  --set-mib LIST     sizes of each buffer (1, 16, 128 and 1/4, 1 and 8 times the\n"
-         "                     last-level cache)\n"
+         "  --set-mib LIST     sizes of each buffer (1/4 and 4 times the second-level cache;\n"
+         "                     1/16, 1/4, 1 and 8 times the last-level cache)\n"
          "  --threads LIST     (1,2)\n"
          "  --shuffled LIST    0: ids in order, 1: shuffled (0,1)\n"
          "  --huge LIST        0: ordinary pages, 1: transparent huge pages (0,1)\n"
          "  --rounds N         (9)");
 }
 
-static size_t last_level_cache(void)
+/* Bytes of the cache of a level; where the system does not say, what servers have at least. */
+static size_t cache_bytes(uint64_t level)
 {
-    size_t bytes = 0;
-    for (uint64_t level = 4; bytes == 0 && level >= 2; level--)
-        bytes = kvreg_os_cache_bytes("", level);
-    return bytes;
+    size_t bytes = kvreg_os_cache_bytes("", level);
+    return bytes > 0 ? bytes : level == 2 ? 1 << 20 : 32 << 20;
 }
 
 static options parse_options(int argc, char **argv)
@@ -347,10 +346,10 @@ static options parse_options(int argc, char **argv)
         {"huge", required_argument, NULL, 'p'},      {"rounds", required_argument, NULL, 'r'},
         {"help", no_argument, NULL, 'h'},            {0},
     };
-    size_t llc = last_level_cache();
+    size_t l2 = cache_bytes(2), llc = cache_bytes(3);
     options o = {
         .block_bytes = parse_list("4,16,64,256,1024,4096", 1 << 10),
-        .set_bytes = {{1 << 20, 16 << 20, 128 << 20, llc / 4, llc, 8 * llc}, llc > 0 ? 6 : 3},
+        .set_bytes = {{l2 / 4, 4 * l2, llc / 16, llc / 4, llc, 8 * llc}, 6},
         .threads = parse_list("1,2", 1),
         .shuffled = parse_list("0,1", 1),
         .huge = parse_list("0,1", 1),
@@ -385,7 +384,7 @@ int main(int argc, char **argv)
         methods[count++] = (method){kernel->name, KERNEL, kernel};
 
     printf("last-level cache: %zu MiB. GB/s, medians of %zu interleaved rounds\n",
-           last_level_cache() >> 20, o.rounds);
+           cache_bytes(3) >> 20, o.rounds);
     printf("%8s %8s %2s %-10s %-5s", "block/Ki", "set/Mi", "th", "ids", "pages");
     for (size_t m = 0; m < count; m++)
         printf(" %10s", methods[m].name);

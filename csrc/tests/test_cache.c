@@ -10,17 +10,23 @@ static kvreg_cache cache;
 static void *region;
 static size_t region_bytes;
 
-static void open_cache(uint32_t slots)
+static void open_watched_cache(uint32_t slots, bool watched)
 {
     region_bytes = kvreg_cache_region_bytes(slots, &kvreg_policy_lru);
     region = kvreg_os_map(region_bytes);
     CHECK(region != NULL);
-    kvreg_cache_init(&cache, region, slots, &kvreg_policy_lru);
+    kvreg_cache_init(&cache, region, slots, &kvreg_policy_lru, watched);
+}
+
+static void open_cache(uint32_t slots)
+{
+    open_watched_cache(slots, false);
 }
 
 static void close_cache(void)
 {
     kvreg_cache_destroy(&cache);
+    kvreg_events_free(&cache.events);
     kvreg_os_unmap(region, region_bytes);
 }
 
@@ -43,7 +49,9 @@ static size_t begin_store(const char *names, size_t *dropped)
 {
     kvreg_key keys[MOST_KEYS];
     size_t n = make_keys(names, keys);
-    return kvreg_cache_begin_store(&cache, keys, n, blocks, dropped);
+    size_t placed;
+    CHECK(kvreg_cache_begin_store(&cache, keys, n, blocks, &placed, dropped));
+    return placed;
 }
 
 static void end(void (*call)(kvreg_cache *, const uint32_t *, size_t), size_t n)
@@ -66,7 +74,9 @@ static size_t begin_load(const char *names)
 {
     kvreg_key keys[MOST_KEYS];
     size_t n = make_keys(names, keys);
-    return kvreg_cache_begin_load(&cache, keys, n, blocks);
+    size_t found;
+    CHECK(kvreg_cache_begin_load(&cache, keys, n, blocks, &found));
+    return found;
 }
 
 static void touch(const char *names)
@@ -215,6 +225,143 @@ static void a_load_serves_what_is_ready(void)
     close_cache();
 }
 
+static void a_rejected_block_is_forgotten_and_its_slot_reused_when_nobody_reads_it(void)
+{
+    kvreg_cache_stats stats;
+    open_cache(2);
+    store("ab");
+    CHECK(begin_load("a") == 1);
+    kvreg_cache_block first = blocks[0];
+    CHECK(look('a') == KVREG_HIT);
+    CHECK(begin_load("a") == 1);
+    end(kvreg_cache_reject_load, 1);
+    CHECK(look('a') == KVREG_MISS && begin_load("a") == 0);
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.used == 2 && stats.pinned == 1 && stats.rejected == 1 && stats.promised == 0);
+    /* Somebody still reads the slot, so that b has to go. */
+    CHECK(store("x") == 0 && holds("x"));
+    blocks[0] = first;
+    end(kvreg_cache_reject_load, 1);
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.used == 1 && stats.pinned == 0 && stats.rejected == 2 && stats.evictions == 1);
+    CHECK(store("a") == 0 && holds("ax"));
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.used == 2 && stats.evictions == 1);
+    close_cache();
+}
+
+static void a_rejected_block_may_have_been_set_aside(void)
+{
+    open_cache(2);
+    store("ab");
+    CHECK(begin_load("a") == 1 && look('b') == KVREG_HIT);
+    CHECK(store("x") == 1);
+    end(kvreg_cache_reject_load, 1);
+    CHECK(store("x") == 0 && look('x') == KVREG_HIT && look('b') == KVREG_HIT);
+    kvreg_cache_end_step(&cache);
+    CHECK(store("yz") == 0 && holds("yz"));
+    close_cache();
+}
+
+static void a_cleared_cache_is_empty_and_as_good_as_new(void)
+{
+    kvreg_cache_stats stats;
+    size_t dropped;
+    open_cache(4);
+    store("abc");
+    look('a');
+    CHECK(begin_store("d", &dropped) == 1);
+    kvreg_cache_block writing = blocks[0];
+    CHECK(begin_load("b") == 1);
+    CHECK(kvreg_cache_clear(&cache));
+    CHECK(look('a') == KVREG_MISS && look('b') == KVREG_MISS && look('d') == KVREG_RETRY);
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.used == 2 && stats.pinned == 1 && stats.promised == 0);
+    end(kvreg_cache_end_load, 1);
+    blocks[0] = writing;
+    end(kvreg_cache_end_store, 1);
+    CHECK(store("efg") == 0 && holds("defg"));
+    close_cache();
+}
+
+static void drops_are_counted_by_what_holds_the_slots(void)
+{
+    kvreg_cache_stats stats;
+    size_t dropped;
+    open_cache(2);
+    store("abc");
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.dropped_oversized == 1);
+    look('a');
+    store("xy");
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.dropped_promised == 1 && stats.promised == 1);
+    kvreg_cache_end_step(&cache);
+    CHECK(begin_store("vw", &dropped) == 2);
+    kvreg_cache_block writing[2] = { blocks[0], blocks[1] };
+    store("pqr");
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.dropped_busy == 3 && stats.promised == 0);
+    memcpy(blocks, writing, sizeof writing);
+    end(kvreg_cache_end_store, 2);
+    close_cache();
+}
+
+/* Takes the events as text: "+a" for a stored, "-a" for a removed block. */
+static const char *events(void)
+{
+    static char text[256];
+    kvreg_event *list;
+    size_t count;
+    CHECK(kvreg_cache_take_events(&cache, &list, &count) && count < sizeof text / 2);
+    for (size_t i = 0; i < count; i++) {
+        CHECK(list[i].key_bytes == 1);
+        text[2 * i] = list[i].removed ? '-' : '+';
+        text[2 * i + 1] = (char)list[i].key[0];
+    }
+    text[2 * count] = '\0';
+    kvreg_os_free(list);
+    return text;
+}
+
+static void events_tell_each_change_once_and_in_order(void)
+{
+    size_t dropped;
+    open_watched_cache(2, true);
+    CHECK(strcmp(events(), "") == 0);
+    store("ab");
+    CHECK(strcmp(events(), "+a+b") == 0);
+    CHECK(begin_store("c", &dropped) == 1);
+    CHECK(strcmp(events(), "-b") == 0);
+    end(kvreg_cache_end_store, 1);
+    store("a");
+    CHECK(begin_load("ac") == 2);
+    blocks[0] = blocks[1];
+    end(kvreg_cache_reject_load, 1);
+    CHECK(strcmp(events(), "+c-c") == 0);
+    CHECK(kvreg_cache_clear(&cache));
+    CHECK(strcmp(events(), "-a") == 0);
+    CHECK(strcmp(events(), "") == 0);
+    close_cache();
+}
+
+static void events_of_long_keys_are_whole(void)
+{
+    uint8_t bytes[KVREG_KEY_MAX];
+    size_t placed, dropped, count;
+    kvreg_event *list;
+    for (uint8_t i = 0; i < KVREG_KEY_MAX; i++)
+        bytes[i] = i;
+    open_watched_cache(1, true);
+    kvreg_key key = { .data = bytes, .bytes = KVREG_KEY_MAX };
+    CHECK(kvreg_cache_begin_store(&cache, &key, 1, blocks, &placed, &dropped) && placed == 1);
+    end(kvreg_cache_end_store, 1);
+    CHECK(kvreg_cache_take_events(&cache, &list, &count) && count == 1);
+    CHECK(list->key_bytes == KVREG_KEY_MAX && memcmp(list->key, bytes, KVREG_KEY_MAX) == 0);
+    kvreg_os_free(list);
+    close_cache();
+}
+
 static void metadata_is_at_most_128_bytes_a_slot(void)
 {
     for (uint32_t slots = 1 << 12; slots <= 1 << 24; slots *= 4)
@@ -242,6 +389,12 @@ int main(void)
     RUN(a_pinned_block_stays_until_its_loads_end);
     RUN(a_block_being_written_is_not_evicted);
     RUN(a_load_serves_what_is_ready);
+    RUN(a_rejected_block_is_forgotten_and_its_slot_reused_when_nobody_reads_it);
+    RUN(a_rejected_block_may_have_been_set_aside);
+    RUN(a_cleared_cache_is_empty_and_as_good_as_new);
+    RUN(drops_are_counted_by_what_holds_the_slots);
+    RUN(events_tell_each_change_once_and_in_order);
+    RUN(events_of_long_keys_are_whole);
     RUN(metadata_is_at_most_128_bytes_a_slot);
     RUN(unknown_policies_are_refused_with_the_names_there_are);
     return check_end();

@@ -410,6 +410,23 @@ static void a_fork_is_counted_in_the_child_alone(void)
     CHECK(kvreg_os_fork_count() == before);
 }
 
+static void a_caches_size_is_found_by_its_level(void)
+{
+    new_root();
+    CHECK(kvreg_os_cache_bytes(root, 2) == 0);
+    put("/sys/devices/system/cpu/cpu0/cache/index0/level", "1\n");
+    put("/sys/devices/system/cpu/cpu0/cache/index0/size", "48K\n");
+    put("/sys/devices/system/cpu/cpu0/cache/index1/level", "2\n");
+    put("/sys/devices/system/cpu/cpu0/cache/index1/size", "2048K\n");
+    put("/sys/devices/system/cpu/cpu0/cache/index2/level", "3\n");
+    CHECK(kvreg_os_cache_bytes(root, 2) == 2 << 20);
+    CHECK(kvreg_os_cache_bytes(root, 3) == 0);
+    CHECK(kvreg_os_cache_bytes(root, 4) == 0);
+    put("/sys/devices/system/cpu/cpu0/cache/index2/size", "307200K\n");
+    CHECK(kvreg_os_cache_bytes(root, 3) == (size_t)300 << 20);
+    remove_root();
+}
+
 int main(void)
 {
     RUN(memory_is_the_machines_where_no_cgroup_limits_it);
@@ -435,5 +452,6 @@ int main(void)
     RUN(a_thread_blocks_signals_has_its_name_and_is_a_batch_job);
     RUN(a_thread_on_a_cpu_that_is_not_there_is_an_error);
     RUN(a_fork_is_counted_in_the_child_alone);
+    RUN(a_caches_size_is_found_by_its_level);
     return check_end();
 }

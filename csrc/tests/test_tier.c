@@ -217,6 +217,10 @@ static void what_cannot_be_had_is_refused_with_the_reason(void)
 }
 
 /* A backend of someone else's, with room between the slots. */
+
+static uint8_t *spaced_slots;
+static size_t spaced_stride;
+
 static kvreg_status always(const kvreg_backend_request *request, kvreg_error *error)
 {
     (void)request, (void)error;
@@ -229,7 +233,8 @@ static kvreg_status open_spaced(const kvreg_backend_request *request,
     (void)error;
     memory->stride = request->block_bytes + 64;
     memory->bytes = request->slots * memory->stride;
-    memory->base = memory->context = malloc(memory->bytes);
+    memory->base = memory->context = spaced_slots = malloc(memory->bytes);
+    spaced_stride = memory->stride;
     return KVREG_OK;
 }
 
@@ -238,22 +243,90 @@ static void close_spaced(kvreg_backend_memory *memory)
     free(memory->context);
 }
 
-static void a_backend_may_space_the_slots(void)
+static kvreg_tier *open_spaced_tier(bool verify)
 {
-    const kvreg_backend spaced = {
+    static const kvreg_backend spaced = {
         KVREG_BACKEND_VERSION, "spaced", always, open_spaced, close_spaced,
     };
     kvreg_tier_config chosen = config();
     kvreg_tier *tier;
     kvreg_error error;
     chosen.backend = &spaced;
+    chosen.verify = verify;
+    chosen.watched = true;
     CHECK(kvreg_tier_open(&chosen, &tier, &error) == KVREG_OK);
+    return tier;
+}
+
+static void a_backend_may_space_the_slots(void)
+{
+    kvreg_tier *tier = open_spaced_tier(false);
     submit_store(tier, 1, 0, SLOTS, 0);
     kvreg_tier_drain(tier);
     submit_load(tier, 2, 0, SLOTS, 10);
     kvreg_tier_drain(tier);
     for (uint32_t i = 0; i < SLOTS; i++)
         CHECK(filled(primary[10 + i], i));
+    end_tier(tier);
+}
+
+static size_t take_events(kvreg_tier *tier, kvreg_event *last)
+{
+    kvreg_event *list;
+    size_t count;
+    kvreg_error error;
+    CHECK(kvreg_tier_take_events(tier, &list, &count, &error) == KVREG_OK);
+    if (count > 0)
+        *last = list[count - 1];
+    kvreg_os_free(list);
+    return count;
+}
+
+static void a_block_whose_bytes_changed_fails_alone_and_is_forgotten(void)
+{
+    kvreg_tier *tier = open_spaced_tier(true);
+    kvreg_tier_result result;
+    kvreg_tier_stats stats;
+    kvreg_event event;
+    submit_store(tier, 1, 100, 10, 0);
+    kvreg_tier_drain(tier);
+    kvreg_tier_free_result((result = take_result(tier), &result));
+    spaced_slots[4 * spaced_stride + BLOCK_BYTES - 1] ^= 1;
+    submit_load(tier, 2, 98, 10, 20);
+    kvreg_tier_drain(tier);
+    result = take_result(tier);
+    CHECK(result.keys == 10 && result.failed == 3 && result.blocks == 7);
+    CHECK(result.bytes == 7 * BLOCK_BYTES);
+    CHECK(result.served[0].key == 2 && result.served[3].key == 5 && result.served[4].key == 7);
+    kvreg_tier_free_result(&result);
+    CHECK(filled(primary[22], 100) && filled(primary[29], 107) && primary[26][1] == 0);
+    CHECK(look(tier, 104) == KVREG_MISS && look(tier, 105) == KVREG_HIT);
+    kvreg_tier_read_stats(tier, &stats);
+    CHECK(stats.cache.rejected == 1 && stats.cache.absent == 2 && stats.cache.used == 9);
+    CHECK(stats.loaded_blocks == 7);
+    CHECK(take_events(tier, &event) == 11 && event.removed && event.key[0] == 104);
+    submit_store(tier, 3, 104, 1, 0);
+    kvreg_tier_drain(tier);
+    CHECK(look(tier, 104) == KVREG_HIT);
+    end_tier(tier);
+}
+
+static void a_reset_waits_and_forgets_everything(void)
+{
+    kvreg_tier *tier = open_spaced_tier(false);
+    kvreg_error error;
+    kvreg_event event;
+    submit_store(tier, 1, 0, SLOTS, 0);
+    CHECK(kvreg_tier_reset(tier, &error) == KVREG_OK);
+    kvreg_tier_result result = take_result(tier);
+    CHECK(result.failed == 0);
+    kvreg_tier_free_result(&result);
+    for (uint32_t i = 0; i < SLOTS; i++)
+        CHECK(look(tier, i) == KVREG_MISS);
+    submit_store(tier, 2, 0, 1, 0);
+    kvreg_tier_close(tier);
+    CHECK(take_events(tier, &event) == 2 * SLOTS + 1 && !event.removed);
+    CHECK(take_events(tier, &event) == 0);
     end_tier(tier);
 }
 
@@ -376,7 +449,9 @@ static void threads_share_a_tier(void)
     kvreg_tier_stats stats;
     kvreg_error error;
     size_t results = 0;
-    shared_tier = open_tier();
+    kvreg_tier_config chosen = config();
+    chosen.verify = chosen.watched = true;
+    CHECK(kvreg_tier_open(&chosen, &shared_tier, &error) == KVREG_OK);
     for (uintptr_t i = 0; i < THREADS; i++)
         CHECK(kvreg_os_thread_start(&threads[i], "test", -1, run_requests, (void *)i, &error) ==
               KVREG_OK);
@@ -385,6 +460,8 @@ static void threads_share_a_tier(void)
             results++;
             kvreg_tier_free_result(&result);
         }
+        kvreg_event event;
+        take_events(shared_tier, &event);
         kvreg_tier_read_stats(shared_tier, &stats);
         CHECK(stats.cache.used <= SLOTS && stats.cache.pinned <= SLOTS);
     }
@@ -404,6 +481,8 @@ int main(void)
     RUN(figures_are_exact_and_outlive_the_tier);
     RUN(what_cannot_be_had_is_refused_with_the_reason);
     RUN(a_backend_may_space_the_slots);
+    RUN(a_block_whose_bytes_changed_fails_alone_and_is_forgotten);
+    RUN(a_reset_waits_and_forgets_everything);
     RUN(a_backend_of_another_version_is_refused);
     RUN(the_backend_is_told_which_memory_is_wished);
     RUN(blocks_come_back_while_memory_comes_in_the_background);

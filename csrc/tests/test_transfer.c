@@ -71,6 +71,7 @@ static watched_job new_job(kvreg_lane lane, size_t first, size_t blocks)
             .src_rows = rows + first,
             .block_bytes = BLOCK_BYTES,
             .blocks = blocks,
+            .copy = kvreg_transfer_copy,
             .piece_done = count_blocks,
             .job_done = note_end,
         },

@@ -3,6 +3,7 @@
 from kvreg.tiering.base import (
     JobResult,
     LookupResult,
+    OffloadingEvent,
     OffloadPolicy,
     ReqContext,
     RequestOffloadingContext,
@@ -22,6 +23,7 @@ __all__ = [
     "JobResult",
     "LookupResult",
     "OffloadPolicy",
+    "OffloadingEvent",
     "ReqContext",
     "RequestOffloadingContext",
     "ScheduleEndContext",

@@ -1,17 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-
-cdef extern from "kvreg/error.h" nogil:
-    ctypedef enum kvreg_status:
-        KVREG_OK
-        KVREG_E_ARGUMENT
-        KVREG_E_MEMORY
-        KVREG_E_SYSTEM
-        KVREG_E_STATE
-
-    ctypedef struct kvreg_error:
-        kvreg_status status
-        char text[256]
+from kvreg.core_error cimport kvreg_error, kvreg_status
 
 
 cdef extern from "kvreg/copy.h" nogil:
@@ -47,6 +36,17 @@ cdef extern from "backend_dram.h" nogil:
     const kvreg_backend kvreg_backend_dram
 
 
+cdef extern from "os.h" nogil:
+    void kvreg_os_free(void *memory)
+
+
+cdef extern from "events.h" nogil:
+    ctypedef struct kvreg_event:
+        uint8_t removed
+        uint8_t key_bytes
+        uint8_t *key
+
+
 cdef extern from "index.h" nogil:
     enum:
         KVREG_KEY_MAX
@@ -67,8 +67,10 @@ cdef extern from "cache.h" nogil:
         uint32_t key
 
     ctypedef struct kvreg_cache_stats:
-        uint64_t hits, misses, retries, evictions, dropped, absent
-        uint32_t used, pinned
+        uint64_t hits, misses, retries, evictions
+        uint64_t dropped_oversized, dropped_promised, dropped_busy
+        uint64_t absent, rejected
+        uint32_t used, pinned, promised
 
 
 cdef extern from "tier.h" nogil:
@@ -83,6 +85,8 @@ cdef extern from "tier.h" nogil:
         const int *worker_cpus
         const char *policy
         const kvreg_backend *backend
+        bint verify
+        bint watched
         kvreg_memory_options memory
 
     ctypedef struct kvreg_tier_result:
@@ -114,6 +118,9 @@ cdef extern from "tier.h" nogil:
     kvreg_status kvreg_tier_load(
         kvreg_tier *tier, int64_t job, kvreg_key *keys, const uint32_t *rows, size_t n,
         kvreg_error *error)
+    kvreg_status kvreg_tier_reset(kvreg_tier *tier, kvreg_error *error)
+    kvreg_status kvreg_tier_take_events(
+        kvreg_tier *tier, kvreg_event **list, size_t *count, kvreg_error *error)
     bint kvreg_tier_take_result(kvreg_tier *tier, kvreg_tier_result *result)
     void kvreg_tier_free_result(kvreg_tier_result *result)
     void kvreg_tier_drain(kvreg_tier *tier)
@@ -129,9 +136,11 @@ cdef class NativeTier:
     cdef object _view             # the tier's own memoryview of the primary tier's buffer
     cdef object _miss, _hit, _retry
     cdef object _job_result
+    cdef object _event            # makes an event of (keys, removed); None: no events are kept
     cdef dict _jobs               # of jobs without a collected result: id -> keys, loads only
 
     cdef int _check_usable(self) except -1
     cdef int _check_not_inherited(self) except -1
     cdef object _submit(self, object job_metadata, bint load)
     cdef object _collect(self, const kvreg_tier_result *result)
+    cdef list _group_events(self, const kvreg_event *events, size_t count)

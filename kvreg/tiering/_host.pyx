@@ -2,26 +2,22 @@
 # Every index below runs over a length that was read first.
 """The binding of the native host tier: converts, checks, calls, translates errors."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING,
+    PyBytes_Check,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cython cimport no_gc_clear
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from kvreg.core_error cimport KVREG_OK, raise_core_error
 from kvreg.row_ids cimport fill_row_ids
 
 
 cdef extern from "Python.h":
     Py_buffer *PyMemoryView_GET_BUFFER(object view)
-
-
-cdef object raise_error(const kvreg_error *error):
-    """Raise what a failed call of the C core means in Python."""
-    text = error.text.decode("utf-8", "replace")
-    if error.status == KVREG_E_ARGUMENT:
-        raise ValueError(text)
-    if error.status == KVREG_E_MEMORY:
-        raise MemoryError(text)
-    raise OSError(text)
 
 
 cdef int fill_key(object key, kvreg_key *out) except -1:
@@ -142,18 +138,21 @@ cdef class NativeTier:
         list worker_cpus,
         str policy,
         *,
+        bint verify,
         huge_pages,
         numa_node,
         prefault,
         tuple lookup_results,
         job_result,
+        event,
     ):
         """Take the resources of the tier. Called once, by the subclass's constructor.
 
-        `lookup_results` are the objects that `lookup` answers with, for miss, hit and retry;
-        `job_result` makes a result of (job_id, success, successful_keys, seconds, bytes).
-        `workers` 0 means the default; `worker_cpus` may be None. `huge_pages`, `numa_node` and
-        `prefault` are as the user gave them.
+        `workers` 0 means the default; `worker_cpus` may be None. `verify` keeps a checksum of
+        each block. `lookup_results` are what `lookup` answers with, for miss, hit and retry.
+        `job_result` makes a result of (job_id, success, successful_keys, seconds, bytes), and
+        `event` one of (keys, removed); None where no events are to be kept.
+        `huge_pages`, `numa_node` and `prefault` are as the user gave them.
         """
         cdef kvreg_tier_config config
         cdef kvreg_error error
@@ -167,6 +166,7 @@ cdef class NativeTier:
                 cpus[i] = worker_cpus[i]
         self._miss, self._hit, self._retry = lookup_results
         self._job_result = job_result
+        self._event = event
         self._jobs = {}
         own = memoryview(view)
         try:
@@ -177,8 +177,10 @@ cdef class NativeTier:
             config.worker_cpus = NULL if worker_cpus is None else cpus
             config.policy = policy_name
             config.backend = &kvreg_backend_dram
+            config.verify = verify
+            config.watched = event is not None
             if kvreg_tier_open(&config, &self._tier, &error) != KVREG_OK:
-                raise_error(&error)
+                raise_core_error(&error)
         except BaseException:
             # A traceback may keep the tier alive, and with it an export of the buffer.
             own.release()
@@ -286,7 +288,7 @@ cdef class NativeTier:
                 status = kvreg_tier_store(self._tier, native_id, keys, rows, n, &error)
             if status != KVREG_OK:
                 del self._jobs[job_id]
-                raise_error(&error)
+                raise_core_error(&error)
         finally:
             PyMem_Free(rows)
             PyMem_Free(keys)
@@ -337,6 +339,57 @@ cdef class NativeTier:
         with nogil:
             kvreg_tier_drain(self._tier)
 
+    def reset(self):
+        """Forget every block, after the jobs submitted before this call have ended.
+
+        For an engine whose weights changed. Waits without the GIL. What another thread stores
+        in the meantime may be forgotten or not.
+
+        Raises:
+            MemoryError: there is none for the events; nothing was forgotten.
+            RuntimeError: the tier is shut down, or was inherited by fork().
+        """
+        cdef kvreg_error error
+        cdef kvreg_status status
+        self._check_usable()
+        with nogil:
+            status = kvreg_tier_reset(self._tier, &error)
+        if status != KVREG_OK:
+            raise_core_error(&error)
+
+    def take_events(self):
+        """Return the events since the last call, oldest first, each change of a key once.
+
+        Neighbouring changes of one kind are one event. An empty list where events are not kept.
+
+        Raises:
+            RuntimeError: the tier was inherited by fork().
+        """
+        cdef kvreg_error error
+        cdef kvreg_event *events
+        cdef size_t count
+        self._check_not_inherited()
+        if self._event is None:
+            return []
+        if kvreg_tier_take_events(self._tier, &events, &count, &error) != KVREG_OK:
+            raise_core_error(&error)
+        try:
+            return self._group_events(events, count)
+        finally:
+            kvreg_os_free(events)
+
+    cdef list _group_events(self, const kvreg_event *events, size_t count):
+        cdef size_t i
+        cdef list keys, groups = []
+        for i in range(count):
+            if i == 0 or events[i].removed != events[i - 1].removed:
+                keys = []
+                groups.append((keys, events[i].removed != 0))
+            keys.append(
+                PyBytes_FromStringAndSize(<const char *>events[i].key, events[i].key_bytes)
+            )
+        return [self._event(keys, removed) for keys, removed in groups]
+
     def shutdown(self):
         """Finish every job, end the threads, unmap the memory, release the primary view.
 
@@ -370,14 +423,18 @@ cdef class NativeTier:
             "bytes_loaded": stats.loaded_bytes,
             "seconds_loading": stats.load_copy_ns * 1e-9,
             "evictions": stats.cache.evictions,
-            "blocks_dropped": stats.cache.dropped,
-            "blocks_not_served": stats.cache.absent,
+            "blocks_dropped_oversized": stats.cache.dropped_oversized,
+            "blocks_dropped_promised": stats.cache.dropped_promised,
+            "blocks_dropped_busy": stats.cache.dropped_busy,
+            "blocks_absent": stats.cache.absent,
+            "blocks_corrupt": stats.cache.rejected,
             "stores_in_flight": stats.stores_in_flight,
             "loads_in_flight": stats.loads_in_flight,
             "results_waiting": stats.results,
             "slots_total": stats.slots,
             "slots_used": stats.cache.used,
             "slots_pinned": stats.cache.pinned,
+            "slots_promised": stats.cache.promised,
             "data_bytes": stats.data_bytes,
             "metadata_bytes": stats.metadata_bytes,
             "num_threads": stats.workers,

@@ -123,6 +123,15 @@ class JobResult:
     """Bytes copied."""
 
 
+@dataclass
+class OffloadingEvent:
+    """A change of a tier's content."""
+
+    keys: list[OffloadKey]
+    removed: bool
+    """True: the blocks are gone; False: they were stored."""
+
+
 class SecondaryTierManager(ABC):
     """One secondary tier, driven by an engine's scheduler.
 
@@ -190,8 +199,8 @@ class SecondaryTierManager(ABC):
         """Whether the engine should keep stepping although no request is scheduled."""
         return False
 
-    def take_events(self) -> Iterable[Any]:
-        """Return the events on the tier's content since the last call."""
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        """Return what changed in the tier's content since the last call, in order."""
         return ()
 
     def shutdown(self) -> None:  # noqa: B027

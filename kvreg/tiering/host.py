@@ -9,6 +9,7 @@ from kvreg.tiering._host import NativeTier
 from kvreg.tiering.base import (
     JobResult,
     LookupResult,
+    OffloadingEvent,
     ReqContext,
     RequestOffloadingContext,
     SecondaryTierManager,
@@ -37,6 +38,10 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             affinity and cgroup quota, less one for the scheduler, and at most 8.
         worker_cpus: A CPU number for each worker thread, to pin it there.
         eviction_policy: ``"lru"``.
+        verify: ``"crc32c"`` keeps a checksum of every block and checks it on load: a block
+            whose bytes changed fails, and is forgotten.
+        enable_kv_events: Keep the keys that are stored and removed for ``take_events``, which
+            is then to be called regularly: they take memory until it is.
         huge_pages: The pages below the blocks. ``"auto"``: transparent huge pages where the
             system has them. ``"off"``: ordinary pages, also where it would take huge ones.
             ``"2MiB"``, ``"1GiB"``: pages of that size out of the free ones that the system
@@ -66,10 +71,14 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         num_threads: int | None = None,
         worker_cpus: Sequence[int] | None = None,
         eviction_policy: str = "lru",
+        verify: Literal["crc32c"] | None = None,
+        enable_kv_events: bool = False,
         huge_pages: Literal["auto", "off", "2MiB", "1GiB"] = "auto",
         numa_node: int | Literal["interleave"] | None = None,
         prefault: bool = False,
     ) -> None:
+        if verify not in (None, "crc32c"):
+            raise ValueError(f"verify must be None or 'crc32c', not {verify!r}")
         cpus = None if worker_cpus is None else [_cpu_number(cpu) for cpu in worker_cpus]
         self._open(
             primary_kv_view,
@@ -77,11 +86,13 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             _worker_count(num_threads, cpus),
             cpus,
             eviction_policy,
+            verify=verify is not None,
             huge_pages=huge_pages,
             numa_node=numa_node,
             prefault=prefault,
             lookup_results=(LookupResult.MISS, LookupResult.HIT, LookupResult.RETRY),
             job_result=JobResult,
+            event=OffloadingEvent if enable_kv_events else None,
         )
         # Not by the base class's constructor: it keeps the engine's view, and after shutdown()
         # nothing here may keep the buffer mapped.

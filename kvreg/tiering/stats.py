@@ -22,10 +22,17 @@ class TierStats:
     """Seconds spent copying them, summed over the worker threads."""
     evictions: int
     """Blocks given up to make room for others."""
-    blocks_dropped: int
-    """Keys of stores that found no room; one that a job names twice counts twice."""
-    blocks_not_served: int
+    blocks_dropped_oversized: int
+    """Keys of stores that found no room because their job alone fills the tier. A key that a
+    job names twice counts twice, here and below."""
+    blocks_dropped_promised: int
+    """Keys of stores that found no room because blocks were promised until the step's end."""
+    blocks_dropped_busy: int
+    """Keys of stores that found no room because blocks were being copied."""
+    blocks_absent: int
     """Keys of loads whose blocks were not ready."""
+    blocks_corrupt: int
+    """Blocks of loads whose bytes did not fit their checksum."""
     stores_in_flight: int
     """Gauge: store jobs that have not ended."""
     loads_in_flight: int
@@ -38,9 +45,20 @@ class TierStats:
     """Gauge: slots that hold a block or are getting one."""
     slots_pinned: int
     """Gauge: slots that a load is reading."""
+    slots_promised: int
+    """Gauge: slots whose block a lookup promised in the running step."""
     data_bytes: int
     """Memory mapped for blocks, whole pages of the kind they lie on."""
     metadata_bytes: int
     """Memory mapped for the index, the eviction policy and the slots' states, whole pages."""
     num_threads: int
     """Worker threads."""
+
+    @property
+    def blocks_dropped(self) -> int:
+        """Keys of stores that found no room."""
+        return (
+            self.blocks_dropped_oversized
+            + self.blocks_dropped_promised
+            + self.blocks_dropped_busy
+        )

@@ -3,6 +3,7 @@ import ctypes
 import gc
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -200,7 +201,8 @@ def test_figures_count_what_happened(four):
     assert (stats.lookups_hit, stats.lookups_miss, stats.lookups_retry) == (2, 1, 0)
     assert (stats.blocks_stored, stats.bytes_stored) == (6, 6 * 64)
     assert (stats.blocks_loaded, stats.bytes_loaded) == (2, 2 * 64)
-    assert (stats.evictions, stats.blocks_dropped, stats.blocks_not_served) == (2, 0, 1)
+    assert (stats.evictions, stats.blocks_dropped, stats.blocks_absent) == (2, 0, 1)
+    assert stats.slots_promised == 2
     assert (stats.slots_total, stats.slots_used, stats.slots_pinned) == (4, 4, 0)
     assert (stats.stores_in_flight, stats.loads_in_flight, stats.results_waiting) == (0, 0, 0)
     assert stats.seconds_storing > 0
@@ -230,6 +232,115 @@ def test_threads_are_as_many_as_were_asked_for():
         assert worker_names() == []
 
 
+def test_drops_are_told_apart_by_what_held_the_slots(four):
+    four.store("abcdef")
+    assert four.tier.stats().blocks_dropped_oversized == 2
+    four.look("a")
+    four.store("uvwxyz")
+    stats = four.tier.stats()
+    assert (stats.blocks_dropped_promised, stats.blocks_dropped) == (3, 5)
+
+
+# -- Events, reset, verification ------------------------------------------------------------
+
+
+def events_as_text(tier):
+    return " ".join(
+        ("-" if event.removed else "+") + "".join(chr(key[0]) for key in event.keys)
+        for event in tier.take_events()
+    )
+
+
+def test_events_tell_each_change_once_and_in_order():
+    driver = HostDriver(slots=3, enable_kv_events=True)
+    driver.store("abc")
+    assert events_as_text(driver.tier) == "+abc"
+    driver.store("abde")
+    driver.store("a")
+    assert events_as_text(driver.tier) == "-c +d"
+    driver.tier.reset()
+    driver.store("f")
+    driver.tier.shutdown()
+    events = driver.tier.take_events()
+    assert sorted(events[0].keys) == sorted(keys_of("abd"))
+    assert events[0].removed
+    assert events[1].keys == keys_of("f")
+    assert not events[1].removed
+    assert driver.tier.take_events() == []
+
+
+def test_no_events_are_kept_where_nobody_asked(four):
+    four.store("abc")
+    assert four.tier.take_events() == []
+
+
+def test_a_reset_waits_for_jobs_and_forgets_every_block(four):
+    four.submit_store("abc")
+    four.tier.reset()
+    assert [four.look(letter) for letter in "abc"] == [MISS] * 3
+    assert four.tier.get_finished_jobs()[0].success
+    assert four.tier.stats().slots_used == 0
+    assert four.store("bcde").success
+    assert four.load("edcb").success
+
+
+def private_ranges(least_bytes):
+    """Yield (start, end) of this process's private writable memory, the large parts."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            addresses, permissions = line.split()[:2]
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            if permissions == "rw-p" and end - start >= least_bytes:
+                yield start, end
+
+
+def flip_a_byte_of_the_tier(tier, letter, next_letter):
+    """Change a byte of a block where it lies in the tier's memory, before another block."""
+    next_block = next_letter.encode() * 64
+    ranges = list(private_ranges(tier.stats().data_bytes))
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        for start, end in ranges:
+            memory.seek(start)
+            content = memory.read(end - start)
+            # The two are neighbours nowhere else but in a primary buffer.
+            for found in re.finditer(letter.encode() + b"{64}", content):
+                if content[found.end() : found.end() + 64] == next_block:
+                    memory.seek(start + found.start() + 40)
+                    memory.write(b"!")
+                    return
+    raise AssertionError("the block was not found in memory")
+
+
+def test_a_block_whose_bytes_changed_fails_alone_and_is_forgotten():
+    driver = HostDriver(slots=50_000, verify="crc32c", enable_kv_events=True)
+    driver.store("abcd")
+    driver.primary[:] = 0
+    flip_a_byte_of_the_tier(driver.tier, "c", "d")
+    assert driver.look("c") is HIT
+    result = driver.load("abcd")
+    assert not result.success
+    assert result.successful_keys == keys_of("abd")
+    assert result.transfer_bytes == 3 * 64
+    assert driver.rows_as_letters(4) == "ab.d"
+    assert driver.look("c") is MISS
+    assert driver.tier.stats().blocks_corrupt == 1
+    assert events_as_text(driver.tier) == "+abcd -c"
+    assert driver.load("abd").success
+    assert driver.store("c").success
+    assert driver.load("c").success
+    driver.tier.shutdown()
+
+
+def test_a_block_whose_bytes_changed_is_loaded_where_nobody_verifies():
+    driver = HostDriver(slots=50_000)
+    driver.store("cd")
+    driver.primary[:] = 0
+    flip_a_byte_of_the_tier(driver.tier, "c", "d")
+    assert driver.load("c").success
+    assert driver.rows_as_letters(1) == "?"
+    driver.tier.shutdown()
+
+
 # -- Bad input ------------------------------------------------------------------------------
 
 
@@ -247,6 +358,7 @@ def test_threads_are_as_many_as_were_asked_for():
         ({"worker_cpus": [-1]}, "-1"),
         ({"worker_cpus": []}, "not 0"),
         ({"worker_cpus": [0], "num_threads": 2}, "1 CPUs for 2 threads"),
+        ({"verify": "md5"}, "'crc32c', not 'md5'"),
         ({"eviction_policy": "mru"}, r'"mru".*lru'),
     ],
 )
@@ -429,6 +541,7 @@ def test_after_shutdown_results_and_figures_still_answer_and_the_rest_says_so(fo
         lambda: four.tier.on_request_finished(CONTEXT),
         lambda: four.tier.on_schedule_end(ScheduleEndContext((), ())),
         four.tier.drain_jobs,
+        four.tier.reset,
     ]:
         with pytest.raises(RuntimeError, match="shut down"):
             call()
@@ -509,6 +622,8 @@ def test_a_child_made_by_fork_has_errors_and_the_parent_goes_on(four):
         four.tier.has_pending_work,
         four.end_step,
         four.tier.drain_jobs,
+        four.tier.reset,
+        four.tier.take_events,
         four.tier.stats,
     ]
     child = os.fork()

@@ -17,10 +17,12 @@ from tests.tiering.model import ModelTier
 
 CONTEXT = ReqContext("request")
 BLOCK_BYTES = 16
-ROWS = 8
+ROWS_A_JOB = 8
+LOADS_IN_FLIGHT = 3
+ROWS = ROWS_A_JOB * LOADS_IN_FLIGHT
 KEYS = [bytes([i]) * (1 + 7 * i) for i in range(10)]
 # A small choice of keys, so that calls meet each other's blocks.
-key_lists = st.lists(st.sampled_from(KEYS), max_size=ROWS)
+key_lists = st.lists(st.sampled_from(KEYS), max_size=ROWS_A_JOB)
 
 
 class TierAgainstModel(RuleBasedStateMachine):
@@ -42,8 +44,11 @@ class TierAgainstModel(RuleBasedStateMachine):
 
     def submit(self, keys, is_promotion):
         self.jobs += 1
+        # Rows belong to one job at a time.
+        first_row = len(self.model.running) * ROWS_A_JOB
+        rows = np.arange(first_row, first_row + len(keys))
         for tier in self.tiers:
-            job = TransferJob(self.jobs, keys, np.arange(len(keys)), is_promotion, CONTEXT)
+            job = TransferJob(self.jobs, keys, rows, is_promotion, CONTEXT)
             (tier.submit_load if is_promotion else tier.submit_store)(job)
 
     @rule(keys=key_lists)
@@ -58,6 +63,8 @@ class TierAgainstModel(RuleBasedStateMachine):
 
     @rule(keys=key_lists)
     def load(self, keys):
+        if len(self.model.running) == LOADS_IN_FLIGHT:
+            self.finish()
         self.submit(keys, True)
 
     @rule(keys=key_lists)

@@ -11,7 +11,6 @@ typedef enum kvreg_status {
     KVREG_E_ARGUMENT, /* a value that the caller passed is not allowed */
     KVREG_E_MEMORY,   /* the machine, a cgroup or the allocator has too little memory */
     KVREG_E_SYSTEM,   /* a system call failed for another reason */
-    KVREG_E_STATE,    /* the object cannot do this now: it is shut down, or was inherited by fork() */
 } kvreg_status;
 
 /* A function that takes a `kvreg_error *` fills it exactly when it does not return KVREG_OK. */
