@@ -212,9 +212,10 @@ static void apply_cgroup_memory(const char *root, const cgroup_files *files, con
         return;
     snprintf(path, sizeof path, "%s%s/%s", files->mount, folder, files->usage);
     read_number(root, path, &usage);
-    snprintf(path, sizeof path, "%s%s/memory.stat", files->mount, folder);
-    if (files->reclaimable != NULL)
+    if (files->reclaimable != NULL) {
+        snprintf(path, sizeof path, "%s%s/memory.stat", files->mount, folder);
         read_named_number(root, path, files->reclaimable, &reclaimable);
+    }
     usage -= reclaimable < usage ? reclaimable : usage;
     uint64_t left = limit > usage ? limit - usage : 0;
     if (left < memory->available) {
