@@ -27,6 +27,7 @@ TIER = [
     "csrc/index.c",
     "csrc/policy.c",
     "csrc/policy_lru.c",
+    "csrc/prefault.c",
     "csrc/tier.c",
 ]
 

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <linux/futex.h>
+#include <linux/mempolicy.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,8 +15,17 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Newer than the headers of some systems that the library is built on. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MAP_HUGE_SHIFT
+#define MAP_HUGE_SHIFT 26
+#endif
 
 /* -- Memory -------------------------------------------------------------------------------- */
 
@@ -41,6 +52,14 @@ void *kvreg_os_map(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+void *kvreg_os_map_huge(size_t bytes, size_t page_bytes)
+{
+    int size = __builtin_ctzll(page_bytes) << MAP_HUGE_SHIFT;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | size, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
 void kvreg_os_unmap(void *memory, size_t bytes)
 {
     munmap(memory, kvreg_os_page_round(bytes));
@@ -49,6 +68,33 @@ void kvreg_os_unmap(void *memory, size_t bytes)
 void kvreg_os_prefer_huge_pages(void *memory, size_t bytes)
 {
     madvise(memory, kvreg_os_page_round(bytes), MADV_HUGEPAGE);
+}
+
+void kvreg_os_avoid_huge_pages(void *memory, size_t bytes)
+{
+    madvise(memory, kvreg_os_page_round(bytes), MADV_NOHUGEPAGE);
+}
+
+bool kvreg_os_populate(void *memory, size_t bytes)
+{
+    if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
+        return true;
+    return errno == EINVAL && kvreg_os_populate_by_page(memory, bytes);
+}
+
+bool kvreg_os_populate_by_page(void *memory, size_t bytes)
+{
+    /* The kernel ORs 0 into the first word of each page, atomically: a write like any other, but
+     * one that keeps what a thread stores there meanwhile. Done in C it would be a data race with
+     * that store, and a compiler may turn it into a mere load. Nobody waits on these words. */
+    const int or_nothing = FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, 0);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    for (size_t done = 0; done < bytes; done += page) {
+        void *word = (char *)memory + done;
+        if (syscall(SYS_futex, word, FUTEX_WAKE_OP_PRIVATE, 0, NULL, word, or_nothing) < 0)
+            return false;
+    }
+    return true;
 }
 
 /* -- Files of /proc and /sys --------------------------------------------------------------- */
@@ -143,9 +189,10 @@ static bool go_up(char *folder)
     return true;
 }
 
-/* What differs between the two versions of cgroups when memory is read. */
+/* Where a cgroup of one of the two versions says how much of a kind of memory it leaves. */
 typedef struct cgroup_files {
-    const char *controller, *mount, *limit, *usage, *reclaimable;
+    const char *controller, *mount, *limit, *usage;
+    const char *reclaimable; /* of what counts as used, in memory.stat; NULL: nothing */
 } cgroup_files;
 
 static const cgroup_files memory_files[] = {
@@ -165,8 +212,10 @@ static void apply_cgroup_memory(const char *root, const cgroup_files *files, con
         return;
     snprintf(path, sizeof path, "%s%s/%s", files->mount, folder, files->usage);
     read_number(root, path, &usage);
-    snprintf(path, sizeof path, "%s%s/memory.stat", files->mount, folder);
-    read_named_number(root, path, files->reclaimable, &reclaimable);
+    if (files->reclaimable != NULL) {
+        snprintf(path, sizeof path, "%s%s/memory.stat", files->mount, folder);
+        read_named_number(root, path, files->reclaimable, &reclaimable);
+    }
     usage -= reclaimable < usage ? reclaimable : usage;
     uint64_t left = limit > usage ? limit - usage : 0;
     if (left < memory->available) {
@@ -176,9 +225,19 @@ static void apply_cgroup_memory(const char *root, const cgroup_files *files, con
     }
 }
 
-void kvreg_os_read_memory(const char *root, kvreg_os_memory *memory)
+/* Lowers *memory to what the process's cgroup and those above it leave. */
+static void apply_cgroups(const char *root, const cgroup_files *files, kvreg_os_memory *memory)
 {
     char folder[PATH_MAX];
+    if (!find_cgroup(root, files->controller, folder, sizeof folder))
+        return;
+    do
+        apply_cgroup_memory(root, files, folder, memory);
+    while (go_up(folder));
+}
+
+void kvreg_os_read_memory(const char *root, kvreg_os_memory *memory)
+{
     uint64_t kib;
     memory->available = UINT64_MAX;
     snprintf(memory->limit, sizeof memory->limit, "no known limit");
@@ -186,14 +245,187 @@ void kvreg_os_read_memory(const char *root, kvreg_os_memory *memory)
         memory->available = kib * 1024;
         snprintf(memory->limit, sizeof memory->limit, "the machine's available memory");
     }
-    for (size_t i = 0; i < sizeof memory_files / sizeof memory_files[0]; i++) {
-        const cgroup_files *files = &memory_files[i];
-        if (!find_cgroup(root, files->controller, folder, sizeof folder))
-            continue;
-        do
-            apply_cgroup_memory(root, files, folder, memory);
-        while (go_up(folder));
+    for (size_t i = 0; i < sizeof memory_files / sizeof memory_files[0]; i++)
+        apply_cgroups(root, &memory_files[i], memory);
+}
+
+/* -- Huge pages ---------------------------------------------------------------------------- */
+
+/* A size of huge pages, and what the kernel calls it. */
+typedef struct huge_page {
+    size_t bytes;
+    const char *name, *folder;
+    /* Of each version: pages in use, and pages reserved for mappings. */
+    cgroup_files files[4];
+} huge_page;
+
+static const huge_page huge_pages[] = {
+    { (size_t)2 << 20, "2MiB", "hugepages-2048kB",
+      { { "", "/sys/fs/cgroup", "hugetlb.2MB.max", "hugetlb.2MB.current", NULL },
+        { "", "/sys/fs/cgroup", "hugetlb.2MB.rsvd.max", "hugetlb.2MB.rsvd.current", NULL },
+        { "hugetlb", "/sys/fs/cgroup/hugetlb", "hugetlb.2MB.limit_in_bytes",
+          "hugetlb.2MB.usage_in_bytes", NULL },
+        { "hugetlb", "/sys/fs/cgroup/hugetlb", "hugetlb.2MB.rsvd.limit_in_bytes",
+          "hugetlb.2MB.rsvd.usage_in_bytes", NULL } } },
+    { (size_t)1 << 30, "1GiB", "hugepages-1048576kB",
+      { { "", "/sys/fs/cgroup", "hugetlb.1GB.max", "hugetlb.1GB.current", NULL },
+        { "", "/sys/fs/cgroup", "hugetlb.1GB.rsvd.max", "hugetlb.1GB.rsvd.current", NULL },
+        { "hugetlb", "/sys/fs/cgroup/hugetlb", "hugetlb.1GB.limit_in_bytes",
+          "hugetlb.1GB.usage_in_bytes", NULL },
+        { "hugetlb", "/sys/fs/cgroup/hugetlb", "hugetlb.1GB.rsvd.limit_in_bytes",
+          "hugetlb.1GB.rsvd.usage_in_bytes", NULL } } },
+};
+
+/* Free pages of the whole machine less those that are promised to mappings already; false when
+ * the kernel has none of that size. */
+static bool read_machine_huge_pages(const char *root, const huge_page *size, uint64_t *pages)
+{
+    char path[PATH_MAX];
+    uint64_t promised = 0;
+    snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/%s/free_hugepages", size->folder);
+    if (!read_number(root, path, pages))
+        return false;
+    snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/%s/resv_hugepages", size->folder);
+    read_number(root, path, &promised);
+    *pages -= promised < *pages ? promised : *pages;
+    return true;
+}
+
+/* Lowers *memory to the free pages of a node, which says nothing of promises. */
+static void apply_node_huge_pages(const char *root, const huge_page *size, int node,
+                                  kvreg_os_memory *memory)
+{
+    char path[PATH_MAX];
+    uint64_t pages = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/hugepages/%s/free_hugepages",
+             node, size->folder);
+    read_number(root, path, &pages);
+    if (pages * size->bytes < memory->available) {
+        memory->available = pages * size->bytes;
+        snprintf(memory->limit, sizeof memory->limit, "node %d's pool of free %s huge pages",
+                 node, size->name);
     }
+}
+
+void kvreg_os_read_huge_pages(const char *root, size_t page_bytes, int node,
+                              kvreg_os_memory *memory)
+{
+    const huge_page *size = &huge_pages[page_bytes == huge_pages[1].bytes];
+    uint64_t pages;
+    if (!read_machine_huge_pages(root, size, &pages)) {
+        memory->available = 0;
+        snprintf(memory->limit, sizeof memory->limit,
+                 "a kernel without huge pages of that size");
+        return;
+    }
+    memory->available = pages * size->bytes;
+    snprintf(memory->limit, sizeof memory->limit, "the machine's pool of free %s huge pages",
+             size->name);
+    if (node != KVREG_OS_ANY_NODE)
+        apply_node_huge_pages(root, size, node, memory);
+    for (size_t i = 0; i < sizeof size->files / sizeof size->files[0]; i++)
+        apply_cgroups(root, &size->files[i], memory);
+}
+
+/* -- NUMA nodes ---------------------------------------------------------------------------- */
+
+enum { WORD_BITS = 8 * sizeof(unsigned long) };
+
+bool kvreg_os_nodes_has(const kvreg_os_nodes *nodes, uint32_t node)
+{
+    return node < KVREG_OS_NODES_MAX && (nodes->words[node / WORD_BITS] >> node % WORD_BITS & 1);
+}
+
+void kvreg_os_nodes_add(kvreg_os_nodes *nodes, uint32_t node)
+{
+    if (node < KVREG_OS_NODES_MAX)
+        nodes->words[node / WORD_BITS] |= 1ul << node % WORD_BITS;
+}
+
+/* Reads the list, such as "0-3,6", after `name` at the start of a line; false without the line. */
+static bool read_nodes(const char *root, const char *path, const char *name, kvreg_os_nodes *nodes)
+{
+    FILE *file = open_text(root, path);
+    char line[PATH_MAX];
+    bool found = false;
+    *nodes = (kvreg_os_nodes){ { 0 } };
+    if (file == NULL)
+        return false;
+    while (!found && fgets(line, sizeof line, file) != NULL)
+        found = strncmp(line, name, strlen(name)) == 0;
+    fclose(file);
+    if (!found)
+        return false;
+    char *item = line + strlen(name), *end;
+    for (;; item = end + (*end == ',')) {
+        unsigned long node = strtoul(item, &end, 10), last = node;
+        if (end == item)
+            return true;
+        if (*end == '-')
+            last = strtoul(end + 1, &end, 10);
+        for (; node <= last && node < KVREG_OS_NODES_MAX; node++)
+            kvreg_os_nodes_add(nodes, (uint32_t)node);
+    }
+}
+
+void kvreg_os_read_nodes(const char *root, kvreg_os_nodes *nodes)
+{
+    kvreg_os_nodes allowed;
+    if (!read_nodes(root, "/sys/devices/system/node/has_memory", "", nodes))
+        kvreg_os_nodes_add(nodes, 0);
+    if (!read_nodes(root, "/proc/self/status", "Mems_allowed_list:", &allowed))
+        return;
+    for (size_t i = 0; i < sizeof nodes->words / sizeof nodes->words[0]; i++)
+        nodes->words[i] &= allowed.words[i];
+}
+
+void kvreg_os_nodes_text(const kvreg_os_nodes *nodes, char *text, size_t bytes)
+{
+    size_t length = 0;
+    text[0] = '\0';
+    for (uint32_t node = 0; node < KVREG_OS_NODES_MAX && length < bytes; node++) {
+        uint32_t first = node;
+        if (!kvreg_os_nodes_has(nodes, node))
+            continue;
+        while (kvreg_os_nodes_has(nodes, node + 1))
+            node++;
+        length += (size_t)snprintf(text + length, bytes - length,
+                                   first == node ? "%s%u" : "%s%u-%u", length == 0 ? "" : ",",
+                                   first, node);
+    }
+}
+
+void kvreg_os_read_node_memory(const char *root, uint32_t node, kvreg_os_memory *memory)
+{
+    static const char *const counted[] = { "MemFree:", "Active(file):", "Inactive(file):" };
+    char path[PATH_MAX], name[64];
+    uint64_t kib, total = 0;
+    memory->available = UINT64_MAX;
+    snprintf(memory->limit, sizeof memory->limit, "no known limit");
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%u/meminfo", node);
+    for (size_t i = 0; i < sizeof counted / sizeof counted[0]; i++) {
+        snprintf(name, sizeof name, "Node %u %s", node, counted[i]);
+        if (!read_named_number(root, path, name, &kib))
+            continue;
+        total += kib * 1024;
+        memory->available = total;
+        snprintf(memory->limit, sizeof memory->limit, "node %u's available memory", node);
+    }
+}
+
+kvreg_status kvreg_os_bind(void *memory, size_t bytes, const kvreg_os_nodes *nodes,
+                           bool interleave, kvreg_error *error)
+{
+    /* The kernel takes one bit less than it is told. */
+    if (syscall(SYS_mbind, memory, kvreg_os_page_round(bytes),
+                interleave ? MPOL_INTERLEAVE : MPOL_BIND, nodes->words, KVREG_OS_NODES_MAX + 1,
+                0) == 0)
+        return KVREG_OK;
+    int reason = errno;
+    char text[64];
+    kvreg_os_nodes_text(nodes, text, sizeof text);
+    return kvreg_fail(error, KVREG_E_SYSTEM, "cannot place memory on NUMA nodes %s: %s", text,
+                      strerror(reason));
 }
 
 /* -- Processors ---------------------------------------------------------------------------- */

@@ -20,8 +20,22 @@ void kvreg_os_free(void *memory);
 void *kvreg_os_map(size_t bytes);
 void kvreg_os_unmap(void *memory, size_t bytes);
 
-/* Asks for huge pages below a mapping; a system that has none keeps ordinary ones. */
+/* The same on huge pages of `page_bytes`, a power of two, out of those that the system holds in
+ * reserve. `bytes` is a multiple of it. kvreg_os_unmap takes them too. */
+void *kvreg_os_map_huge(size_t bytes, size_t page_bytes);
+
+/* Asks for huge pages below a mapping of ordinary ones, or for none; a system that has none keeps
+ * ordinary ones in either case. */
 void kvreg_os_prefer_huge_pages(void *memory, size_t bytes);
+void kvreg_os_avoid_huge_pages(void *memory, size_t bytes);
+
+/* Takes the pages below part of a mapping from the machine, as a write to each page would, but
+ * changes no byte, whatever other threads write there at the same time. `memory` and `bytes` are
+ * multiples of the page. False: the system cannot. */
+bool kvreg_os_populate(void *memory, size_t bytes);
+
+/* What kvreg_os_populate does on Linux before 5.14: slower, a system call for every page. */
+bool kvreg_os_populate_by_page(void *memory, size_t bytes);
 
 /* `bytes` rounded up to whole pages. */
 size_t kvreg_os_page_round(size_t bytes);
@@ -35,6 +49,43 @@ typedef struct kvreg_os_memory {
 /* Reads the machine's available memory and the limits of the process's cgroup and of those above
  * it (v1 and v2). `root` goes before the paths of /proc and /sys: "" but in tests. */
 void kvreg_os_read_memory(const char *root, kvreg_os_memory *memory);
+
+/* Reads the free memory of a NUMA node and what its page cache could give back. Without a cgroup's
+ * limits: they know no nodes. `root` as above. */
+void kvreg_os_read_node_memory(const char *root, uint32_t node, kvreg_os_memory *memory);
+
+enum { KVREG_OS_ANY_NODE = -1 };
+
+/* Reads what is left of the huge pages of `page_bytes`, 2 MiB or 1 GiB, that the system holds in
+ * reserve: on one NUMA node or on KVREG_OS_ANY_NODE, and under the limits of cgroups on them.
+ * `root` as above. */
+void kvreg_os_read_huge_pages(const char *root, size_t page_bytes, int node,
+                              kvreg_os_memory *memory);
+
+/* -- NUMA nodes ---------------------------------------------------------------------------- */
+
+/* The most that Linux can be built for. */
+enum { KVREG_OS_NODES_MAX = 1024 };
+
+/* A set of nodes, a bit each, as the kernel takes it. */
+typedef struct kvreg_os_nodes {
+    unsigned long words[KVREG_OS_NODES_MAX / (8 * sizeof(unsigned long))];
+} kvreg_os_nodes;
+
+/* Reads which nodes have memory that this process may use; node 0 where the system knows none.
+ * `root` as above. */
+void kvreg_os_read_nodes(const char *root, kvreg_os_nodes *nodes);
+
+bool kvreg_os_nodes_has(const kvreg_os_nodes *nodes, uint32_t node);
+void kvreg_os_nodes_add(kvreg_os_nodes *nodes, uint32_t node);
+
+/* Writes the nodes as "0-3,6"; a longer text is cut. */
+void kvreg_os_nodes_text(const kvreg_os_nodes *nodes, char *text, size_t bytes);
+
+/* Has pages of a mapping that nobody has touched yet come from these nodes alone: in turn where
+ * `interleave`, else from the nearest. */
+kvreg_status kvreg_os_bind(void *memory, size_t bytes, const kvreg_os_nodes *nodes,
+                           bool interleave, kvreg_error *error);
 
 /* -- Processors ---------------------------------------------------------------------------- */
 

@@ -485,6 +485,7 @@ static kvreg_status take_resources(kvreg_tier *tier, const kvreg_tier_config *co
         .slots = slots,
         .block_bytes = config->block_bytes,
         .metadata_bytes = tier->region_bytes,
+        .options = config->memory,
     };
     kvreg_status status = tier->backend->check(&request, error);
     if (status != KVREG_OK)

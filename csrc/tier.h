@@ -31,6 +31,7 @@ typedef struct kvreg_tier_config {
     const kvreg_backend *backend;
     bool verify;              /* keep a CRC-32C of every block and check it on load */
     bool watched;             /* keep events until they are taken */
+    kvreg_memory_options memory; /* for the backend */
 } kvreg_tier_config;
 
 /* How a job ended. */

@@ -3,47 +3,21 @@
 #endif
 #include "os.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "fake_root.h"
+#include "huge_pool.h"
+#include "pages.h"
+#include "refuse_call.h"
 
-/* -- A tree of files in place of /proc and /sys --------------------------------------------- */
-
-static char root[64];
-
-static void new_root(void)
-{
-    snprintf(root, sizeof root, "/tmp/kvreg-test-os-XXXXXX");
-    CHECK(mkdtemp(root) != NULL);
-}
-
-static void remove_root(void)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    CHECK(system(command) == 0);
-}
-
-/* Writes a file below the root, with the folders above it. */
-static void put(const char *path, const char *text)
-{
-    char full[512];
-    snprintf(full, sizeof full, "%s%s", root, path);
-    for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        mkdir(full, 0700);
-        *slash = '/';
-    }
-    FILE *file = fopen(full, "w");
-    CHECK(file != NULL);
-    fputs(text, file);
-    fclose(file);
-}
+/* -- Limits ---------------------------------------------------------------------------------- */
 
 static kvreg_os_memory read_memory(void)
 {
@@ -100,6 +74,182 @@ static void memory_has_no_known_limit_where_nothing_can_be_read(void)
     remove_root();
 }
 
+static void memory_of_a_node_is_what_is_free_or_holds_files(void)
+{
+    kvreg_os_memory memory;
+    new_root();
+    put("/sys/devices/system/node/node1/meminfo",
+        "Node 1 MemTotal:  9000 kB\nNode 1 MemFree:   500 kB\nNode 1 Active(anon): 7 kB\n"
+        "Node 1 Active(file):   30 kB\nNode 1 Inactive(file):  20 kB\n");
+    kvreg_os_read_node_memory(root, 1, &memory);
+    CHECK(memory.available == 550 * 1024 && strstr(memory.limit, "node 1") != NULL);
+    kvreg_os_read_node_memory(root, 0, &memory);
+    CHECK(memory.available == UINT64_MAX);
+    remove_root();
+}
+
+/* -- Huge pages ------------------------------------------------------------------------------ */
+
+#define POOL_OF_2MIB "/sys/kernel/mm/hugepages/hugepages-2048kB"
+#define NODE_POOL "/hugepages/hugepages-2048kB/free_hugepages"
+
+static const size_t MIB2 = (size_t)2 << 20, GIB1 = (size_t)1 << 30;
+
+static kvreg_os_memory read_huge(size_t page_bytes, int node)
+{
+    kvreg_os_memory memory;
+    kvreg_os_read_huge_pages(root, page_bytes, node, &memory);
+    return memory;
+}
+
+static void huge_pages_are_the_free_ones_that_no_mapping_was_promised(void)
+{
+    new_root();
+    put(POOL_OF_2MIB "/nr_hugepages", "100\n");
+    put(POOL_OF_2MIB "/free_hugepages", "10\n");
+    put(POOL_OF_2MIB "/resv_hugepages", "3\n");
+    put("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "2\n");
+    CHECK(read_huge(MIB2, KVREG_OS_ANY_NODE).available == 7 * MIB2);
+    CHECK(strstr(read_huge(MIB2, KVREG_OS_ANY_NODE).limit, "2MiB") != NULL);
+    CHECK(read_huge(GIB1, KVREG_OS_ANY_NODE).available == 2 * GIB1);
+    CHECK(strstr(read_huge(GIB1, KVREG_OS_ANY_NODE).limit, "1GiB") != NULL);
+    remove_root();
+}
+
+static void huge_pages_of_a_node_are_its_free_ones(void)
+{
+    new_root();
+    put(POOL_OF_2MIB "/free_hugepages", "10\n");
+    put(POOL_OF_2MIB "/resv_hugepages", "4\n");
+    put("/sys/devices/system/node/node0" NODE_POOL, "8\n");
+    put("/sys/devices/system/node/node1" NODE_POOL, "2\n");
+    CHECK(read_huge(MIB2, 1).available == 2 * MIB2);
+    CHECK(strstr(read_huge(MIB2, 1).limit, "node 1") != NULL);
+    /* Of node 0's at least two are promised: the other node has only two to give. */
+    CHECK(read_huge(MIB2, 0).available == 6 * MIB2);
+    CHECK(strstr(read_huge(MIB2, 0).limit, "machine") != NULL);
+    CHECK(read_huge(MIB2, 2).available == 0);
+    remove_root();
+}
+
+static void huge_pages_are_bounded_by_a_cgroup_of_either_version(void)
+{
+    new_root();
+    put(POOL_OF_2MIB "/free_hugepages", "10\n");
+    put("/proc/self/cgroup", "3:hugetlb:/x\n0::/a/b\n");
+    put("/sys/fs/cgroup/a/b/hugetlb.2MB.max", "max\n");
+    put("/sys/fs/cgroup/a/hugetlb.2MB.max", "10485760\n");
+    put("/sys/fs/cgroup/a/hugetlb.2MB.current", "2097152\n");
+    CHECK(read_huge(MIB2, KVREG_OS_ANY_NODE).available == 4 * MIB2);
+    CHECK(strstr(read_huge(MIB2, KVREG_OS_ANY_NODE).limit, "hugetlb.2MB.max of 10485760"));
+    put("/sys/fs/cgroup/a/b/hugetlb.2MB.rsvd.max", "6291456\n");
+    CHECK(read_huge(MIB2, KVREG_OS_ANY_NODE).available == 3 * MIB2);
+    put("/sys/fs/cgroup/hugetlb/x/hugetlb.2MB.limit_in_bytes", "2097152\n");
+    put("/sys/fs/cgroup/hugetlb/x/hugetlb.2MB.usage_in_bytes", "0\n");
+    CHECK(read_huge(MIB2, KVREG_OS_ANY_NODE).available == MIB2);
+    put("/sys/fs/cgroup/hugetlb/x/hugetlb.2MB.rsvd.limit_in_bytes", "0\n");
+    CHECK(read_huge(MIB2, KVREG_OS_ANY_NODE).available == 0);
+    remove_root();
+}
+
+static void a_kernel_without_that_size_has_no_huge_pages(void)
+{
+    new_root();
+    put(POOL_OF_2MIB "/free_hugepages", "10\n");
+    CHECK(read_huge(GIB1, KVREG_OS_ANY_NODE).available == 0);
+    CHECK(strstr(read_huge(GIB1, KVREG_OS_ANY_NODE).limit, "without") != NULL);
+    remove_root();
+}
+
+/* The kernel takes the pages out of the pool's count when they are mapped, or maps nothing. */
+static void a_mapping_of_huge_pages_holds_as_many(void)
+{
+    bool grown = !emulated() && grow_pool(2);
+    long left = read_pool("free_hugepages") - read_pool("resv_hugepages");
+    uint8_t *memory = kvreg_os_map_huge(2 * MIB2, MIB2);
+    CHECK(!grown || memory != NULL);
+    if (memory != NULL) {
+        CHECK((uintptr_t)memory % MIB2 == 0);
+        CHECK(read_pool("free_hugepages") - read_pool("resv_hugepages") == left - 2);
+        memory[2 * MIB2 - 1] = 1;
+        CHECK(memory[0] == 0);
+        kvreg_os_unmap(memory, 2 * MIB2);
+    }
+    CHECK(read_pool("free_hugepages") - read_pool("resv_hugepages") == left);
+    CHECK(kvreg_os_map_huge(((size_t)left + 1) * MIB2, MIB2) == NULL);
+    shrink_pool();
+}
+
+/* -- NUMA nodes ------------------------------------------------------------------------------ */
+
+static const char *nodes_of_root(void)
+{
+    static char text[64];
+    kvreg_os_nodes nodes;
+    kvreg_os_read_nodes(root, &nodes);
+    kvreg_os_nodes_text(&nodes, text, sizeof text);
+    return text;
+}
+
+static void nodes_are_those_with_memory_that_the_process_may_use(void)
+{
+    new_root();
+    CHECK(strcmp(nodes_of_root(), "0") == 0);
+    put("/sys/devices/system/node/has_memory", "0-3,6,1020-1030\n");
+    CHECK(strcmp(nodes_of_root(), "0-3,6,1020-1023") == 0);
+    put("/proc/self/status", "Name:\tx\nMems_allowed:\t7e\nMems_allowed_list:\t1-6\n");
+    CHECK(strcmp(nodes_of_root(), "1-3,6") == 0);
+    put("/proc/self/status", "Mems_allowed_list:\t5\n");
+    CHECK(strcmp(nodes_of_root(), "") == 0);
+    remove_root();
+}
+
+static void a_long_list_of_nodes_is_cut(void)
+{
+    kvreg_os_nodes nodes = { { 0 } };
+    char text[8];
+    for (uint32_t node = 0; node < 2000; node += 2)
+        kvreg_os_nodes_add(&nodes, node);
+    CHECK(kvreg_os_nodes_has(&nodes, 1022) && !kvreg_os_nodes_has(&nodes, 1024));
+    kvreg_os_nodes_text(&nodes, text, sizeof text);
+    CHECK(strcmp(text, "0,2,4,6") == 0);
+}
+
+/* An emulator or a sandbox may have no such call; then the error says so. */
+static void a_mapping_lies_on_the_nodes_it_is_bound_to(void)
+{
+    static const int modes[] = { MPOL_BIND, MPOL_INTERLEAVE };
+    size_t bytes = 3 * kvreg_os_page_round(1);
+    kvreg_os_nodes nodes;
+    kvreg_error error;
+    kvreg_os_read_nodes("", &nodes);
+    for (int interleave = 0; interleave < 2; interleave++) {
+        uint8_t *memory = kvreg_os_map(bytes);
+        if (kvreg_os_bind(memory, bytes, &nodes, interleave, &error) == KVREG_OK) {
+            CHECK(placed(memory, modes[interleave], &nodes));
+            CHECK(placed(memory + bytes - 1, modes[interleave], &nodes));
+            memory[0] = 1;
+        } else {
+            CHECK(error.status == KVREG_E_SYSTEM);
+            CHECK(strstr(error.text, strerror(ENOSYS)) || strstr(error.text, strerror(EPERM)));
+        }
+        kvreg_os_unmap(memory, bytes);
+    }
+}
+
+static void a_node_that_is_not_there_is_an_error_of_binding(void)
+{
+    uint8_t *memory = kvreg_os_map(1);
+    kvreg_os_nodes nodes = { { 0 } };
+    kvreg_error error;
+    kvreg_os_nodes_add(&nodes, KVREG_OS_NODES_MAX - 1);
+    CHECK(kvreg_os_bind(memory, 1, &nodes, false, &error) == KVREG_E_SYSTEM);
+    CHECK(strstr(error.text, "1023") != NULL);
+    kvreg_os_unmap(memory, 1);
+}
+
+/* -- Processors ------------------------------------------------------------------------------ */
+
 static uint32_t affinity(void)
 {
     cpu_set_t set;
@@ -142,6 +292,77 @@ static void a_mapping_is_zero_and_writable(void)
     memory[bytes - 1] = 1;
     kvreg_os_unmap(memory, bytes);
     CHECK(kvreg_os_map(SIZE_MAX / 2) == NULL);
+}
+
+enum { PAGES = 40, POPULATE_WRITE = 23 };
+
+/* Runs `populate` on all pages but the first and the last, some of which have content. */
+static void populate_between(bool (*populate)(void *memory, size_t bytes))
+{
+    size_t page = kvreg_os_page_round(1);
+    uint8_t *memory = kvreg_os_map(PAGES * page);
+    kvreg_os_avoid_huge_pages(memory, PAGES * page);
+    memory[7 * page] = 7;
+    memory[9 * page - 1] = 9;
+    CHECK(populate(memory + page, (PAGES - 2) * page));
+    CHECK(resident_pages(memory, PAGES * page) == PAGES - 2);
+    CHECK(resident_pages(memory, page) == 0);
+    for (size_t i = page; i < (PAGES - 1) * page; i++)
+        CHECK(memory[i] == (i == 7 * page ? 7 : i == 9 * page - 1 ? 9 : 0));
+    CHECK(faults_of_writing(memory + page, (PAGES - 2) * page) < PAGES / 4);
+    kvreg_os_unmap(memory, PAGES * page);
+    CHECK(!populate(memory, PAGES * page));
+}
+
+static void populated_pages_are_there_and_keep_their_content(void)
+{
+    if (!emulated())
+        populate_between(kvreg_os_populate);
+    populate_between(kvreg_os_populate_by_page);
+}
+
+static void an_old_kernel_populates_too(void)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        if (!refuse_call_with(SYS_madvise, 2, POPULATE_WRITE, EINVAL))
+            _exit(!emulated());
+        populate_between(kvreg_os_populate);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static uint8_t *contended;
+static _Atomic bool written;
+
+static void *count_up(void *argument)
+{
+    size_t page = kvreg_os_page_round(1);
+    for (int round = 1; round <= 20000; round++)
+        for (size_t i = 0; i < 4; i++) {
+            uint32_t *word = (uint32_t *)(contended + i * page);
+            CHECK(*word == (uint32_t)round - 1);
+            *word = (uint32_t)round;
+        }
+    atomic_store(&written, true);
+    return argument;
+}
+
+static void populating_keeps_what_another_thread_writes(void)
+{
+    size_t bytes = 4 * kvreg_os_page_round(1);
+    kvreg_os_thread thread;
+    kvreg_error error;
+    contended = kvreg_os_map(bytes);
+    CHECK(kvreg_os_thread_start(&thread, "writer", -1, count_up, NULL, &error) == KVREG_OK);
+    while (!atomic_load(&written)) {
+        CHECK(kvreg_os_populate_by_page(contended, bytes));
+        CHECK(kvreg_os_populate(contended, bytes));
+    }
+    kvreg_os_thread_join(&thread);
+    kvreg_os_unmap(contended, bytes);
 }
 
 static sigset_t mask_inside;
@@ -212,9 +433,22 @@ int main(void)
     RUN(memory_is_bounded_by_a_v2_cgroup_above);
     RUN(memory_is_bounded_by_a_v1_cgroup);
     RUN(memory_has_no_known_limit_where_nothing_can_be_read);
+    RUN(memory_of_a_node_is_what_is_free_or_holds_files);
+    RUN(huge_pages_are_the_free_ones_that_no_mapping_was_promised);
+    RUN(huge_pages_of_a_node_are_its_free_ones);
+    RUN(huge_pages_are_bounded_by_a_cgroup_of_either_version);
+    RUN(a_kernel_without_that_size_has_no_huge_pages);
+    RUN(a_mapping_of_huge_pages_holds_as_many);
+    RUN(nodes_are_those_with_memory_that_the_process_may_use);
+    RUN(a_long_list_of_nodes_is_cut);
+    RUN(a_mapping_lies_on_the_nodes_it_is_bound_to);
+    RUN(a_node_that_is_not_there_is_an_error_of_binding);
     RUN(cpus_are_those_of_the_affinity_where_there_is_no_quota);
     RUN(cpus_are_bounded_by_a_quota_of_either_version);
     RUN(a_mapping_is_zero_and_writable);
+    RUN(populated_pages_are_there_and_keep_their_content);
+    RUN(an_old_kernel_populates_too);
+    RUN(populating_keeps_what_another_thread_writes);
     RUN(a_thread_blocks_signals_has_its_name_and_is_a_batch_job);
     RUN(a_thread_on_a_cpu_that_is_not_there_is_an_error);
     RUN(a_fork_is_counted_in_the_child_alone);

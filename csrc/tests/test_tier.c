@@ -343,6 +343,50 @@ static void a_backend_of_another_version_is_refused(void)
     CHECK(strstr(error.text, "future") != NULL);
 }
 
+static kvreg_memory_options options_seen;
+
+static kvreg_status note_options(const kvreg_backend_request *request, kvreg_error *error)
+{
+    options_seen = request->options;
+    return kvreg_fail(error, KVREG_E_MEMORY, "noted");
+}
+
+static void the_backend_is_told_which_memory_is_wished(void)
+{
+    const kvreg_backend noting = {
+        KVREG_BACKEND_VERSION, "noting", note_options, open_spaced, close_spaced,
+    };
+    kvreg_tier_config chosen = config();
+    kvreg_tier *tier;
+    kvreg_error error;
+    chosen.backend = &noting;
+    chosen.memory = (kvreg_memory_options){
+        KVREG_HUGE_PAGES_1GIB, KVREG_NUMA_NODE, .node = 7, .prefault = true,
+    };
+    CHECK(kvreg_tier_open(&chosen, &tier, &error) == KVREG_E_MEMORY);
+    CHECK(options_seen.huge_pages == KVREG_HUGE_PAGES_1GIB && options_seen.prefault);
+    CHECK(options_seen.numa == KVREG_NUMA_NODE && options_seen.node == 7);
+}
+
+static void blocks_come_back_while_memory_comes_in_the_background(void)
+{
+    kvreg_tier_config chosen = config();
+    kvreg_tier *tier;
+    kvreg_error error;
+    chosen.memory.prefault = true;
+    chosen.capacity_bytes = (uint64_t)BLOCK_BYTES << 16;
+    CHECK(kvreg_tier_open(&chosen, &tier, &error) == KVREG_OK);
+    for (uint32_t first = 0; first < 200 * ROWS / 2; first += ROWS / 2) {
+        submit_store(tier, 1, first, ROWS / 2, 0);
+        kvreg_tier_drain(tier);
+        submit_load(tier, 2, first, ROWS / 2, ROWS / 2);
+        kvreg_tier_drain(tier);
+        for (uint32_t i = 0; i < ROWS / 2; i++)
+            CHECK(filled(primary[ROWS / 2 + i], first + i));
+    }
+    end_tier(tier);
+}
+
 static void a_fork_leaves_the_tier_to_the_parent(void)
 {
     kvreg_tier *tier = open_tier();
@@ -487,6 +531,8 @@ int main(void)
     RUN(a_block_whose_bytes_changed_fails_alone_and_is_forgotten);
     RUN(a_reset_waits_and_forgets_everything);
     RUN(a_backend_of_another_version_is_refused);
+    RUN(the_backend_is_told_which_memory_is_wished);
+    RUN(blocks_come_back_while_memory_comes_in_the_background);
     RUN(a_fork_leaves_the_tier_to_the_parent);
     RUN(threads_share_a_tier);
     RUN(a_close_takes_nothing_from_under_a_reset);

@@ -10,10 +10,29 @@ cdef extern from "kvreg/copy.h" nogil:
         size_t rows
 
 
-cdef extern from "backend_dram.h" nogil:
+cdef extern from "kvreg/backend.h" nogil:
+    ctypedef enum kvreg_huge_pages:
+        KVREG_HUGE_PAGES_AUTO
+        KVREG_HUGE_PAGES_OFF
+        KVREG_HUGE_PAGES_2MIB
+        KVREG_HUGE_PAGES_1GIB
+
+    ctypedef enum kvreg_numa:
+        KVREG_NUMA_DEFAULT
+        KVREG_NUMA_NODE
+        KVREG_NUMA_INTERLEAVE
+
+    ctypedef struct kvreg_memory_options:
+        kvreg_huge_pages huge_pages
+        kvreg_numa numa
+        uint32_t node
+        bint prefault
+
     ctypedef struct kvreg_backend:
         pass
 
+
+cdef extern from "backend_dram.h" nogil:
     const kvreg_backend kvreg_backend_dram
 
 
@@ -68,6 +87,7 @@ cdef extern from "tier.h" nogil:
         const kvreg_backend *backend
         bint verify
         bint watched
+        kvreg_memory_options memory
 
     ctypedef struct kvreg_tier_result:
         int64_t job

@@ -103,6 +103,45 @@ cdef int describe_primary(object view, kvreg_tier_config *config) except -1:
     return 0
 
 
+cdef dict HUGE_PAGES = {
+    "auto": KVREG_HUGE_PAGES_AUTO,
+    "off": KVREG_HUGE_PAGES_OFF,
+    "2MiB": KVREG_HUGE_PAGES_2MIB,
+    "1GiB": KVREG_HUGE_PAGES_1GIB,
+}
+
+
+cdef int describe_memory(
+    object huge_pages, object numa_node, object prefault, kvreg_memory_options *out
+) except -1:
+    """Fill in what the user wishes of the memory."""
+    if not isinstance(huge_pages, str) or huge_pages not in HUGE_PAGES:
+        allowed = ", ".join(f'"{name}"' for name in HUGE_PAGES)
+        raise ValueError(f"huge_pages must be one of {allowed}, not {huge_pages!r}")
+    out.huge_pages = <kvreg_huge_pages><int>HUGE_PAGES[huge_pages]
+    out.node = 0
+    if numa_node is None:
+        out.numa = KVREG_NUMA_DEFAULT
+    elif isinstance(numa_node, str) and numa_node == "interleave":
+        out.numa = KVREG_NUMA_INTERLEAVE
+    elif (
+        isinstance(numa_node, int)
+        and not isinstance(numa_node, bool)
+        and 0 <= numa_node <= 0xffffffff
+    ):
+        out.numa = KVREG_NUMA_NODE
+        out.node = numa_node
+    else:
+        raise ValueError(
+            f'numa_node must be None, "interleave" or the number of a node, 0 or more, not '
+            f"{numa_node!r}"
+        )
+    if not isinstance(prefault, bool):
+        raise ValueError(f"prefault must be True or False, not {prefault!r}")
+    out.prefault = prefault
+    return 0
+
+
 # no_gc_clear, here and below: in a cycle other finalizers may still call the tier's methods.
 @final
 @no_gc_clear
@@ -144,6 +183,9 @@ cdef class NativeTier:
         str policy,
         *,
         bint verify,
+        huge_pages,
+        numa_node,
+        prefault,
         tuple lookup_results,
         job_result,
         event,
@@ -154,6 +196,7 @@ cdef class NativeTier:
         each block. `lookup_results` are what `lookup` answers with, for miss, hit and retry.
         `job_result` makes a result of (job_id, success, successful_keys, seconds, bytes), and
         `event` one of (keys, removed); None where no events are to be kept.
+        `huge_pages`, `numa_node` and `prefault` are as the user gave them.
         """
         cdef kvreg_tier_config config
         cdef kvreg_error error
@@ -168,6 +211,7 @@ cdef class NativeTier:
         owned.view = own
         try:
             describe_primary(own, &config)
+            describe_memory(huge_pages, numa_node, prefault, &config.memory)
             config.capacity_bytes = capacity_bytes
             config.workers = workers
             config.worker_cpus = NULL if worker_cpus is None else cpus

@@ -42,11 +42,23 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             whose bytes changed fails, and is forgotten.
         enable_kv_events: Keep the keys that are stored and removed for ``take_events``, which
             is then to be called regularly: they take memory until it is.
+        huge_pages: The pages below the blocks. ``"auto"``: transparent huge pages where the
+            system has them. ``"off"``: ordinary pages, also where it would take huge ones.
+            ``"2MiB"``, ``"1GiB"``: pages of that size out of the free ones that the system
+            holds in reserve (``hugetlbpage.rst`` of the Linux kernel); ``stats().data_bytes``
+            is a multiple of them.
+        numa_node: Where the blocks lie. A node's number: on that node and no other.
+            ``"interleave"``: page by page in turn on all nodes that the process may use.
+            ``None``: where the system puts them.
+        prefault: Take all of the memory from the machine soon, in the background, not when
+            a store first writes to it. The constructor does not wait for it.
 
     Raises:
-        TypeError, ValueError: A parameter has a value that is not allowed.
-        MemoryError: The machine or a cgroup does not have the memory.
-        OSError: A worker thread cannot be started.
+        TypeError, ValueError: A parameter has a value that is not allowed, or ``numa_node`` is
+            not a node that the process may use.
+        MemoryError: The machine, the node, a cgroup or the reserve of huge pages does not have
+            the memory. The check comes before anything is mapped.
+        OSError: A thread cannot be started, or the system refuses to place memory on nodes.
     """
 
     def __init__(
@@ -61,6 +73,9 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         eviction_policy: str = "lru",
         verify: Literal["crc32c"] | None = None,
         enable_kv_events: bool = False,
+        huge_pages: Literal["auto", "off", "2MiB", "1GiB"] = "auto",
+        numa_node: int | Literal["interleave"] | None = None,
+        prefault: bool = False,
     ) -> None:
         # Not by the base class's constructor: it keeps the engine's view, and after shutdown()
         # nothing here may keep the buffer mapped.
@@ -76,6 +91,9 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             cpus,
             eviction_policy,
             verify=verify is not None,
+            huge_pages=huge_pages,
+            numa_node=numa_node,
+            prefault=prefault,
             lookup_results=(LookupResult.MISS, LookupResult.HIT, LookupResult.RETRY),
             job_result=JobResult,
             event=OffloadingEvent if enable_kv_events else None,

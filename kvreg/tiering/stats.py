@@ -48,7 +48,7 @@ class TierStats:
     slots_promised: int
     """Gauge: slots whose block a lookup promised in the running step."""
     data_bytes: int
-    """Memory mapped for blocks, whole pages."""
+    """Memory mapped for blocks, whole pages of the kind they lie on."""
     metadata_bytes: int
     """Memory mapped for the index, the eviction policy and the slots' states, whole pages."""
     num_threads: int

@@ -5,10 +5,13 @@
  * has no part in a copy; it decides what memory that is. "dram" is the one that kvreg brings.
  *
  * A backend is a constant `kvreg_backend`. Its functions are called by the thread that opens or
- * closes a tier, never during a copy and never two at once for one tier. */
+ * closes a tier, never during a copy and never two at once for one tier. A child that fork() made
+ * calls `close` too, for its own copy of the mapping: threads that the backend started are not
+ * there. */
 #ifndef KVREG_BACKEND_H
 #define KVREG_BACKEND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,11 +24,37 @@ extern "C" {
 /* Changes when a backend built against this header would no longer fit. */
 #define KVREG_BACKEND_VERSION 1
 
+/* The pages that slots lie on. */
+typedef enum kvreg_huge_pages {
+    KVREG_HUGE_PAGES_AUTO, /* transparent huge pages where the system has them */
+    KVREG_HUGE_PAGES_OFF,  /* ordinary pages, also where the system would take huge ones */
+    KVREG_HUGE_PAGES_2MIB, /* huge pages of that size, which the system holds in reserve */
+    KVREG_HUGE_PAGES_1GIB,
+} kvreg_huge_pages;
+
+/* The NUMA nodes that slots lie on. */
+typedef enum kvreg_numa {
+    KVREG_NUMA_DEFAULT,    /* each page where the system puts it: near who first writes to it */
+    KVREG_NUMA_NODE,       /* kvreg_memory_options.node, and no other */
+    KVREG_NUMA_INTERLEAVE, /* page by page in turn on all nodes that the process may use */
+} kvreg_numa;
+
+/* What the user wishes of the memory. All zeros are the defaults. */
+typedef struct kvreg_memory_options {
+    kvreg_huge_pages huge_pages;
+    kvreg_numa numa;
+    uint32_t node; /* for KVREG_NUMA_NODE */
+    /* Take every page from the machine soon and in the background, not when it is first written.
+     * `open` does not wait for it, and `close` does not wait for the rest of it. */
+    bool prefault;
+} kvreg_memory_options;
+
 /* What a tier needs. */
 typedef struct kvreg_backend_request {
     uint64_t slots;          /* at least 1 */
     uint64_t block_bytes;    /* bytes of each slot; at least 1. slots * block_bytes fits size_t */
     uint64_t metadata_bytes; /* ordinary memory that the tier itself takes besides */
+    kvreg_memory_options options;
 } kvreg_backend_request;
 
 /* What a backend gives. */
@@ -41,6 +70,7 @@ typedef struct kvreg_backend {
     const char *name;
 
     /* Says whether the machine can give what is asked, before anything is mapped.
+     * KVREG_E_ARGUMENT: an option has a value that this backend or this machine cannot serve.
      * KVREG_E_MEMORY: the text states what was asked, what there is, and which limit binds. */
     kvreg_status (*check)(const kvreg_backend_request *request, kvreg_error *error);
 
