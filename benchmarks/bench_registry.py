@@ -1,8 +1,8 @@
 """The registry beside plain Python, builtins and dicts.
 
-Run by ``pytest benchmarks/bench_registry.py``. Each row times a lookup and its baseline in turn,
-round by round; the ratio is that of the medians. The summary at the end shows the ratios and
-their targets.
+Run by ``pytest benchmarks/bench_registry.py``. Each row times a lookup and its baseline in
+turn, round by round; the ratio is that of the medians. The summary at the end shows the ratios
+and their targets.
 """
 
 from __future__ import annotations
