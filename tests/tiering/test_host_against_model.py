@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
