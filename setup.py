@@ -24,9 +24,11 @@ TIER = [
     "csrc/cache.c",
     "csrc/crc32c.c",
     "csrc/events.c",
+    "csrc/ghosts.c",
     "csrc/index.c",
     "csrc/policy.c",
     "csrc/policy_lru.c",
+    "csrc/policy_s3fifo.c",
     "csrc/prefault.c",
     "csrc/tier.c",
 ]

@@ -1,8 +1,8 @@
 """The registry beside plain Python, builtins and dicts.
 
-Run by ``pytest benchmarks/bench_registry.py``. Each row times a lookup and its baseline in turn,
-round by round; the ratio is that of the medians. The summary at the end shows the ratios and
-their targets.
+Run by ``pytest benchmarks/bench_registry.py``. Each row times a lookup and its baseline in
+turn, round by round; the ratio is that of the medians. The summary at the end shows the ratios
+and their targets.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 import shutil
-import statistics
 import subprocess
 import sys
 import sysconfig
 import timeit
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,6 @@ import pytest
 import kvreg
 from kvreg import KVCacheSpecMetadata, KVCacheSpecRegistry, TypeMap
 
-ROUNDS = 101
 NUMBER = 2_000  # lookups a round
 
 
@@ -83,71 +80,24 @@ class PlainRegistry:
                 raise ValueError(f"layer {layer}: no manager for {type(spec)}")
 
 
-@dataclass
-class Row:
-    """One line of the summary."""
-
-    what: str
-    against: str
-    ns: float  # of the lookup, a call
-    baseline_ns: float
-    target: float | None  # times faster than the baseline, at least
-
-    def __str__(self):
-        ratio = self.baseline_ns / self.ns
-        line = (
-            f"{self.what:53} {self.ns:7.1f} ns   {self.against:33} {self.baseline_ns:8.1f} ns  "
-            f"{ratio:6.2f}x faster"
-        )
-        if self.target is None:
-            return line
-        verdict = "reached" if ratio >= self.target else "MISSED"
-        return f"{line}, target {self.target:5.2f}x: {verdict}"
-
-
-class Summary:
-    """A pytest plugin that prints the rows when all is done."""
-
-    def __init__(self):
-        self.rows = []
-
-    def pytest_terminal_summary(self, terminalreporter):
-        version = sys.version.split()[0]
-        terminalreporter.section(f"registry, CPython {version}, medians of {ROUNDS} rounds")
-        for row in self.rows:
-            terminalreporter.write_line(str(row))
-
-
-@pytest.fixture(scope="module")
-def summary(request):
-    plugin = Summary()
-    request.config.pluginmanager.register(plugin)
-    return plugin
-
-
 @pytest.fixture(scope="module", autouse=True)
 def registered():
     KVCacheSpecRegistry.register(Spec, Manager)
 
 
 @pytest.fixture
-def compare(benchmark, summary):
+def compare(side_by_side):
     """Return a function that times two loops, each a function of the number of calls."""
 
     def compare(what, loop, against, baseline_loop, *, target=None, number=NUMBER):
-        baseline_seconds = []
-
-        def time_baseline():
-            timer = timeit.Timer(lambda: baseline_loop(number))
-            baseline_seconds.append(timer.timeit(1))
-
-        loop(number)
-        benchmark.pedantic(loop, args=(number,), setup=time_baseline, rounds=ROUNDS)
-        ns = 1e9 / number
-        median = benchmark.stats.stats.median
-        row = Row(what, against, median * ns, statistics.median(baseline_seconds) * ns, target)
-        summary.rows.append(row)
-        benchmark.extra_info.update(baseline_ns=row.baseline_ns, ns=row.ns, target=target)
+        side_by_side(
+            what,
+            lambda: loop(number),
+            against,
+            lambda: baseline_loop(number),
+            per=number,
+            target=target,
+        )
 
     return compare
 

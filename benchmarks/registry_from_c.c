@@ -1,4 +1,4 @@
-/* Lookups in a C loop, for bench_registry.py: the registry's, and a dict's with the type as key. */
+/* Lookups in a C loop, for bench_registry.py: the registry's, and those of a dict of types. */
 #include <kvreg/specs.h>
 
 static PyObject *registry(PyObject *module, PyObject *args)

@@ -195,6 +195,7 @@ static uint32_t take_slot(kvreg_cache *cache)
         if (slot == KVREG_NO_SLOT)
             return slot;
         add_event(cache, slot, true);
+        cache->policy->evicted(cache->policy_state, slot, cache->slots[slot].hash);
         kvreg_index_remove(&cache->index, slot);
         region->stats.evictions++;
     }
@@ -229,17 +230,25 @@ static void forget(kvreg_cache *cache, uint32_t number)
 
 /* -- Use ----------------------------------------------------------------------------------- */
 
+static void put_back(kvreg_cache *cache, uint32_t slot)
+{
+    take_out(cache, &cache->region->aside, slot);
+    cache->slots[slot].place = IN_POLICY;
+    cache->policy->put_back(cache->policy_state, slot);
+}
+
+/* Counts a slot as used; one that just got its block is added to the policy. */
 static void use(kvreg_cache *cache, uint32_t number)
 {
     kvreg_slot *slot = &cache->slots[number];
-    if (slot->place == IN_POLICY) {
-        cache->policy->use(cache->policy_state, number);
+    if (slot->place == NOWHERE) {
+        slot->place = IN_POLICY;
+        cache->policy->add(cache->policy_state, number, slot->hash);
         return;
     }
     if (slot->place == ASIDE)
-        take_out(cache, &cache->region->aside, number);
-    slot->place = IN_POLICY;
-    cache->policy->add(cache->policy_state, number);
+        put_back(cache, number);
+    cache->policy->use(cache->policy_state, number);
 }
 
 /* -- Batches ------------------------------------------------------------------------------- */
@@ -519,11 +528,8 @@ void kvreg_cache_end_step(kvreg_cache *cache)
     lock(cache);
     /* A stamp left from 2^32 steps ago would hold its block for one step: no harm. */
     region->step = region->step == UINT32_MAX ? 1 : region->step + 1;
-    for (uint32_t slot; (slot = region->aside.last) != KVREG_NO_SLOT;) {
-        take_out(cache, &region->aside, slot);
-        cache->slots[slot].place = IN_POLICY;
-        cache->policy->put_back(cache->policy_state, slot);
-    }
+    while (region->aside.last != KVREG_NO_SLOT)
+        put_back(cache, region->aside.last);
     region->aside_released = false;
     region->stats.promised = 0;
     unlock(cache);

@@ -1,58 +1,46 @@
-/* Least recently used: one list, from the next victim to the most recently used slot.
+/* Least recently used: one ring, from the next victim to the most recently used slot.
  *
  * That the head of a prefix outlives its tail is the doing of the order in which uses arrive: the
  * cache reports those of one request from its tail to its head. */
 #include "policy.h"
+#include "ring.h"
 #include "slot.h"
 
-/* A ring through a node that is no slot's: its next is the next victim, its previous the most
- * recently used. */
-typedef struct lru_node {
-    uint32_t previous, next;
-} lru_node;
-
 typedef struct lru {
-    uint32_t end;     /* number of the node that is no slot's */
-    lru_node nodes[]; /* one a slot, then that one */
+    uint32_t end;            /* number of the ring's end */
+    kvreg_ring_node nodes[]; /* one a slot, then the end */
 } lru;
 
 static size_t lru_state_bytes(uint32_t slots)
 {
-    return sizeof(lru) + ((size_t)slots + 1) * sizeof(lru_node);
+    return sizeof(lru) + ((size_t)slots + 1) * sizeof(kvreg_ring_node);
 }
 
 static void lru_init(void *state, uint32_t slots)
 {
     lru *list = state;
     list->end = slots;
-    list->nodes[slots] = (lru_node){ slots, slots };
+    kvreg_ring_init(list->nodes, list->end);
 }
 
-static void link_between(lru *list, uint32_t slot, uint32_t previous, uint32_t next)
+static void lru_add(void *state, uint32_t slot, uint32_t hash)
 {
-    list->nodes[slot] = (lru_node){ previous, next };
-    list->nodes[previous].next = slot;
-    list->nodes[next].previous = slot;
+    lru *list = state;
+    (void)hash;
+    kvreg_ring_append(list->nodes, slot, list->end);
+}
+
+static void lru_use(void *state, uint32_t slot)
+{
+    lru *list = state;
+    kvreg_ring_remove(list->nodes, slot);
+    kvreg_ring_append(list->nodes, slot, list->end);
 }
 
 static void lru_remove(void *state, uint32_t slot)
 {
     lru *list = state;
-    lru_node node = list->nodes[slot];
-    list->nodes[node.previous].next = node.next;
-    list->nodes[node.next].previous = node.previous;
-}
-
-static void lru_add(void *state, uint32_t slot)
-{
-    lru *list = state;
-    link_between(list, slot, list->nodes[list->end].previous, list->end);
-}
-
-static void lru_use(void *state, uint32_t slot)
-{
-    lru_remove(state, slot);
-    lru_add(state, slot);
+    kvreg_ring_remove(list->nodes, slot);
 }
 
 static uint32_t lru_take_victim(void *state)
@@ -61,14 +49,19 @@ static uint32_t lru_take_victim(void *state)
     uint32_t victim = list->nodes[list->end].next;
     if (victim == list->end)
         return KVREG_NO_SLOT;
-    lru_remove(state, victim);
+    kvreg_ring_remove(list->nodes, victim);
     return victim;
 }
 
 static void lru_put_back(void *state, uint32_t slot)
 {
     lru *list = state;
-    link_between(list, slot, list->end, list->nodes[list->end].next);
+    kvreg_ring_prepend(list->nodes, slot, list->end);
+}
+
+static void lru_evicted(void *state, uint32_t slot, uint32_t hash)
+{
+    (void)state, (void)slot, (void)hash;
 }
 
 const kvreg_policy kvreg_policy_lru = {
@@ -80,4 +73,5 @@ const kvreg_policy kvreg_policy_lru = {
     .remove = lru_remove,
     .take_victim = lru_take_victim,
     .put_back = lru_put_back,
+    .evicted = lru_evicted,
 };

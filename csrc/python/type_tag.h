@@ -36,7 +36,7 @@ static inline uint32_t kvreg_type_tag(PyTypeObject *type)
 #elif PY_VERSION_HEX >= 0x030D0000
     return type->tp_version_tag;
 #else
-    /* A tag taken away may leave its number behind: the flag tells. */
+    /* A class whose base was refused a tag can have a number that is not valid. */
     return (type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
 #endif
 }

@@ -364,8 +364,9 @@ static void events_of_long_keys_are_whole(void)
 
 static void metadata_is_at_most_128_bytes_a_slot(void)
 {
-    for (uint32_t slots = 1 << 12; slots <= 1 << 24; slots *= 4)
-        CHECK(kvreg_cache_region_bytes(slots, &kvreg_policy_lru) <= (size_t)slots * 128);
+    for (size_t i = 0; kvreg_policies[i] != NULL; i++)
+        for (uint32_t slots = 1 << 12; slots <= 1 << 24; slots *= 4)
+            CHECK(kvreg_cache_region_bytes(slots, kvreg_policies[i]) <= (size_t)slots * 128);
 }
 
 static void unknown_policies_are_refused_with_the_names_there_are(void)

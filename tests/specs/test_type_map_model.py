@@ -126,7 +126,7 @@ def test_never_differs_from_the_reference(new_maps):
     run_state_machine_as_test(
         TypeMapMachine,
         settings=settings(
-            max_examples=200,
+            max_examples=120,
             stateful_step_count=60,
             deadline=None,
             suppress_health_check=list(HealthCheck),

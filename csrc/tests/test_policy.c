@@ -1,0 +1,377 @@
+#include "policy.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "slot.h"
+
+/* -- Every policy -------------------------------------------------------------------------- */
+
+enum { MOST_SLOTS = 64, STEPS = 100000, STEPS_A_COUNT = 100 };
+
+/* Where a slot is: with its owner, without a block; in the policy; or with its owner, as one of
+ * the candidates. */
+enum place { IDLE, ORDERED, OUT };
+
+/* A policy, and what its owner knows. */
+typedef struct owner {
+    const kvreg_policy *policy;
+    void *state;
+    uint32_t slots;
+    enum place places[MOST_SLOTS];
+    uint32_t candidates[MOST_SLOTS]; /* slots taken out, the latest last */
+    size_t candidate_count;
+} owner;
+
+static owner open_policy(const kvreg_policy *policy, uint32_t slots)
+{
+    owner own = { .policy = policy, .slots = slots };
+    own.state = calloc(1, policy->state_bytes(slots));
+    CHECK(own.state != NULL);
+    policy->init(own.state, slots);
+    return own;
+}
+
+static void add(owner *own, uint32_t slot, uint32_t hash)
+{
+    own->policy->add(own->state, slot, hash);
+    own->places[slot] = ORDERED;
+}
+
+static bool take(owner *own)
+{
+    uint32_t slot = own->policy->take_victim(own->state);
+    if (slot == KVREG_NO_SLOT)
+        return false;
+    CHECK(slot < own->slots && own->places[slot] == ORDERED);
+    own->places[slot] = OUT;
+    own->candidates[own->candidate_count++] = slot;
+    return true;
+}
+
+/* Removes a candidate from the list and returns it. */
+static uint32_t choose_candidate(owner *own, size_t i)
+{
+    uint32_t slot = own->candidates[i];
+    own->candidate_count--;
+    memmove(own->candidates + i, own->candidates + i + 1,
+            (own->candidate_count - i) * sizeof *own->candidates);
+    return slot;
+}
+
+static void put_back(owner *own, size_t i)
+{
+    uint32_t slot = choose_candidate(own, i);
+    own->policy->put_back(own->state, slot);
+    own->places[slot] = ORDERED;
+}
+
+static void evict(owner *own, size_t i, uint32_t hash)
+{
+    uint32_t slot = choose_candidate(own, i);
+    own->policy->evicted(own->state, slot, hash);
+    own->places[slot] = IDLE;
+}
+
+/* One call with a slot, of those that its place allows. */
+static void do_something(owner *own, uint32_t slot)
+{
+    uint32_t hash = (uint32_t)rand() % 100;
+    size_t count = own->candidate_count;
+    switch (rand() % 8) {
+    case 0:
+    case 1:
+        take(own);
+        break;
+    case 2:
+        if (count > 0)
+            put_back(own, count - 1);
+        break;
+    case 3:
+        if (count > 0)
+            evict(own, (size_t)rand() % count, hash);
+        break;
+    case 4: /* a use of a candidate */
+        if (count > 0) {
+            size_t i = (size_t)rand() % count;
+            slot = own->candidates[i];
+            put_back(own, i);
+            own->policy->use(own->state, slot);
+        }
+        break;
+    case 5:
+        if (own->places[slot] == ORDERED && rand() % 4 == 0) {
+            own->policy->remove(own->state, slot);
+            own->places[slot] = IDLE;
+        }
+        break;
+    default:
+        if (own->places[slot] == IDLE)
+            add(own, slot, hash);
+        else if (own->places[slot] == ORDERED)
+            own->policy->use(own->state, slot);
+        break;
+    }
+}
+
+/* Takes out everything, and puts it back. */
+static void check_every_slot_is_there_once(owner *own)
+{
+    size_t before = own->candidate_count, ordered = 0;
+    for (uint32_t slot = 0; slot < own->slots; slot++)
+        ordered += own->places[slot] == ORDERED;
+    while (take(own))
+        ;
+    CHECK(own->candidate_count - before == ordered);
+    while (own->candidate_count > before)
+        put_back(own, own->candidate_count - 1);
+}
+
+static void any_sequence_of_calls_keeps_each_slot_once(void)
+{
+    srand(1);
+    for (size_t i = 0; kvreg_policies[i] != NULL; i++) {
+        for (uint32_t slots = 1; slots <= MOST_SLOTS; slots = slots * 2 + rand() % 2) {
+            owner own = open_policy(kvreg_policies[i], slots);
+            for (int step = 0; step < STEPS; step++) {
+                do_something(&own, (uint32_t)rand() % slots);
+                if (step % STEPS_A_COUNT == 0)
+                    check_every_slot_is_there_once(&own);
+            }
+            free(own.state);
+        }
+    }
+}
+
+static void what_is_put_back_comes_again_in_the_same_order(void)
+{
+    srand(2);
+    for (size_t i = 0; kvreg_policies[i] != NULL; i++) {
+        owner own = open_policy(kvreg_policies[i], MOST_SLOTS);
+        for (int step = 0; step < STEPS; step++) {
+            do_something(&own, (uint32_t)rand() % MOST_SLOTS);
+            uint32_t order[MOST_SLOTS];
+            size_t first = own.candidate_count;
+            size_t wanted = first + (size_t)rand() % 5;
+            while (own.candidate_count < wanted && take(&own))
+                ;
+            size_t taken = own.candidate_count - first;
+            memcpy(order, own.candidates + first, taken * sizeof *order);
+            while (own.candidate_count > first)
+                put_back(&own, own.candidate_count - 1);
+            for (size_t j = 0; j < taken; j++)
+                CHECK(take(&own) && own.candidates[first + j] == order[j]);
+            while (own.candidate_count > first)
+                put_back(&own, own.candidate_count - 1);
+        }
+        free(own.state);
+    }
+}
+
+static void what_is_added_tail_first_is_given_up_tail_first(void)
+{
+    for (size_t i = 0; kvreg_policies[i] != NULL; i++) {
+        owner own = open_policy(kvreg_policies[i], MOST_SLOTS);
+        for (uint32_t slot = MOST_SLOTS; slot-- > 0;)
+            add(&own, slot, slot);
+        for (uint32_t slot = MOST_SLOTS; slot-- > 0;)
+            CHECK(own.policy->take_victim(own.state) == slot);
+        free(own.state);
+    }
+}
+
+/* -- S3-FIFO ------------------------------------------------------------------------------- */
+
+/* A cache of 20 blocks: 2 make up the small queue's share, 18 the main queue's. */
+enum { SLOTS = 20, MAIN_SHARE = 18, NOTHING = -1 };
+
+static owner queues;
+static int block_of[SLOTS];
+
+static void open_queues(void)
+{
+    queues = open_policy(&kvreg_policy_s3fifo, SLOTS);
+    for (int i = 0; i < SLOTS; i++)
+        block_of[i] = NOTHING;
+}
+
+static void close_queues(void)
+{
+    free(queues.state);
+}
+
+/* The slot of a block; of NOTHING, a free one, or SLOTS. */
+static uint32_t slot_of(int block)
+{
+    uint32_t slot = 0;
+    while (slot < SLOTS && block_of[slot] != block)
+        slot++;
+    return slot;
+}
+
+static bool is_there(int block)
+{
+    return slot_of(block) < SLOTS;
+}
+
+/* Puts a new block, whose number is its hash as well, where need be in place of a victim. */
+static void insert(int block)
+{
+    uint32_t slot = slot_of(NOTHING);
+    if (slot == SLOTS) {
+        CHECK(take(&queues));
+        slot = queues.candidates[0];
+        evict(&queues, 0, (uint32_t)block_of[slot]);
+    }
+    block_of[slot] = block;
+    add(&queues, slot, (uint32_t)block);
+}
+
+static void insert_all(int first, int end)
+{
+    for (int block = first; block < end; block++)
+        insert(block);
+}
+
+static void use(int block, int times)
+{
+    CHECK(is_there(block));
+    for (int i = 0; i < times; i++)
+        queues.policy->use(queues.state, slot_of(block));
+}
+
+/* How many of the blocks from `first` on, before `end`, are there. */
+static int count_there(int first, int end)
+{
+    int count = 0;
+    for (int block = first; block < end; block++)
+        count += is_there(block);
+    return count;
+}
+
+/* Fills the cache: blocks 0 to 17 in the main queue, 18 and 19 in the small one. */
+static void fill(void)
+{
+    insert_all(0, SLOTS);
+    for (int block = 0; block < MAIN_SHARE; block++)
+        use(block, 2);
+    /* The search for a victim moves them. */
+    CHECK(take(&queues) && block_of[queues.candidates[0]] == MAIN_SHARE);
+    put_back(&queues, 0);
+}
+
+static void a_scan_leaves_the_main_queue_alone(void)
+{
+    open_queues();
+    fill();
+    insert_all(100, 1000);
+    CHECK(count_there(0, MAIN_SHARE) == MAIN_SHARE);
+    CHECK(is_there(998) && is_there(999));
+    close_queues();
+}
+
+static void two_uses_lead_from_the_small_queue_to_the_main_one(void)
+{
+    open_queues();
+    fill();
+    insert_all(100, 102);
+    use(100, 1);
+    use(101, 2);
+    insert_all(200, 300);
+    CHECK(!is_there(100) && is_there(101));
+    close_queues();
+}
+
+static void a_ghost_enters_the_main_queue(void)
+{
+    open_queues();
+    fill();
+    insert_all(100, 103);
+    CHECK(!is_there(100));
+    insert(100);
+    insert_all(200, 300);
+    CHECK(is_there(100) && count_there(0, MAIN_SHARE) == MAIN_SHARE - 1);
+    close_queues();
+}
+
+static void ghosts_are_as_many_as_the_main_queues_share(void)
+{
+    /* Before 100 is added again, it and 1 + `others` after it became ghosts. */
+    for (int others = 0; others <= MAIN_SHARE; others++) {
+        open_queues();
+        fill();
+        insert_all(100, 103 + others);
+        insert(100);
+        insert_all(200, 202);
+        CHECK(is_there(100) == (others < MAIN_SHARE - 1));
+        close_queues();
+    }
+}
+
+static void a_victim_of_the_main_queue_is_no_ghost(void)
+{
+    open_queues();
+    fill();
+    insert_all(100, 103);
+    insert(100);
+    /* The main queue is over its share. */
+    insert(200);
+    CHECK(!is_there(0));
+    insert(0);
+    insert_all(201, 203);
+    CHECK(!is_there(0));
+    close_queues();
+}
+
+static void the_main_queue_keeps_a_block_a_round_longer_for_each_of_three_uses(void)
+{
+    for (int uses = 0; uses <= 5; uses++) {
+        open_queues();
+        fill();
+        use(0, uses);
+        int rounds = 0;
+        for (int block = 100; is_there(0); block++) {
+            /* A ghost pushes a block out of the main queue. */
+            insert_all(block * 10, block * 10 + 3);
+            insert(block * 10);
+            rounds += block % MAIN_SHARE == 100 % MAIN_SHARE;
+        }
+        CHECK(rounds == 1 + (uses < 3 ? uses : 3));
+        close_queues();
+    }
+}
+
+static void a_candidate_that_is_used_goes_through_its_queue_again(void)
+{
+    open_queues();
+    fill();
+    CHECK(take(&queues) && take(&queues));
+    CHECK(block_of[queues.candidates[0]] == 18 && block_of[queues.candidates[1]] == 19);
+    /* Used tail first, as the order in the queue is. */
+    put_back(&queues, 0);
+    use(18, 1);
+    put_back(&queues, 0);
+    use(19, 1);
+    insert(100);
+    CHECK(!is_there(18) && is_there(19));
+    insert(101);
+    CHECK(!is_there(19));
+    close_queues();
+}
+
+int main(void)
+{
+    RUN(any_sequence_of_calls_keeps_each_slot_once);
+    RUN(what_is_put_back_comes_again_in_the_same_order);
+    RUN(what_is_added_tail_first_is_given_up_tail_first);
+    RUN(a_scan_leaves_the_main_queue_alone);
+    RUN(two_uses_lead_from_the_small_queue_to_the_main_one);
+    RUN(a_ghost_enters_the_main_queue);
+    RUN(ghosts_are_as_many_as_the_main_queues_share);
+    RUN(a_victim_of_the_main_queue_is_no_ghost);
+    RUN(the_main_queue_keeps_a_block_a_round_longer_for_each_of_three_uses);
+    RUN(a_candidate_that_is_used_goes_through_its_queue_again);
+    return check_end();
+}
