@@ -5,6 +5,9 @@
 /* How far ahead of the key at hand a batch prefetches: the entry first, then what it names. */
 enum { ENTRY_AHEAD = 16, SLOT_AHEAD = 8 };
 
+/* The same for the victims of a store. */
+enum { VICTIM_AHEAD = 4 };
+
 /* Slots of one region that are settled or returned under one hold of the lock: a microsecond or
  * two, so that a lookup never waits longer for a worker. */
 enum { SLOTS_A_HOLD = 64 };
@@ -179,6 +182,18 @@ static uint32_t take_victim(kvreg_cache *cache)
     return KVREG_NO_SLOT;
 }
 
+/* Brings near what evicting the next victims will touch: of one the slot, of an earlier one, whose
+ * slot has arrived, its entry in the index. */
+static void prefetch_victims(const kvreg_cache *cache)
+{
+    uint32_t later = cache->policy->foresee(cache->policy_state, VICTIM_AHEAD);
+    uint32_t sooner = cache->policy->foresee(cache->policy_state, VICTIM_AHEAD / 2);
+    if (later != KVREG_NO_SLOT)
+        __builtin_prefetch(&cache->slots[later], 1);
+    if (sooner != KVREG_NO_SLOT)
+        kvreg_index_prefetch_entry(&cache->index, cache->slots[sooner].hash);
+}
+
 /* A slot for a new block, in no list and not in the index: a free one, or else a victim's. */
 static uint32_t take_slot(kvreg_cache *cache)
 {
@@ -194,6 +209,7 @@ static uint32_t take_slot(kvreg_cache *cache)
         slot = take_victim(cache);
         if (slot == KVREG_NO_SLOT)
             return slot;
+        prefetch_victims(cache);
         add_event(cache, slot, true);
         cache->policy->evicted(cache->policy_state, slot, cache->slots[slot].hash);
         kvreg_index_remove(&cache->index, slot);

@@ -185,6 +185,14 @@ static uint32_t s3fifo_take_victim(void *state)
     }
 }
 
+static uint32_t s3fifo_foresee(const void *state, uint32_t others)
+{
+    const s3fifo *queues = state;
+    uint32_t end = end_of(queues, ring_to_search(queues));
+    uint32_t slot = kvreg_ring_peek(queues->nodes, end, others);
+    return slot == end ? KVREG_NO_SLOT : slot;
+}
+
 static void s3fifo_put_back(void *state, uint32_t slot)
 {
     s3fifo *queues = state;
@@ -207,6 +215,7 @@ const kvreg_policy kvreg_policy_s3fifo = {
     .use = s3fifo_use,
     .remove = s3fifo_remove,
     .take_victim = s3fifo_take_victim,
+    .foresee = s3fifo_foresee,
     .put_back = s3fifo_put_back,
     .evicted = s3fifo_evicted,
 };
