@@ -9,9 +9,11 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cython cimport final, no_gc_clear
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from kvreg.buffer_format cimport holds_references
 from kvreg.core_error cimport KVREG_OK, raise_core_error
 from kvreg.row_ids cimport fill_row_ids
 
@@ -32,6 +34,27 @@ cdef int fill_key(object key, kvreg_key *out) except -1:
     out.data = <const uint8_t *>PyBytes_AS_STRING(key)
     out.bytes = <uint32_t>length
     return 0
+
+
+cdef bytes as_policy_name(object policy):
+    """The name as the core takes it: a string that ends with the first 0 byte."""
+    if not isinstance(policy, str):
+        raise TypeError(f"eviction_policy must be a str, not {policy!r}")
+    if "\0" in policy:
+        raise ValueError(f"unknown eviction policy {policy!r}")
+    return policy.encode("utf-8", "backslashreplace")
+
+
+cdef int64_t as_job_id(object job_id) except? -1:
+    """The id as the core takes it, which is also what its result is found by."""
+    if not PyIndex_Check(job_id):
+        raise TypeError(
+            f"a job's id must be an int; this is a {type(job_id).__name__}: {job_id!r}"
+        )
+    try:
+        return PyNumber_Index(job_id)
+    except OverflowError:
+        raise ValueError(f"a job's id must fit 64 bits, signed; it is {job_id}") from None
 
 
 cdef void *allocate(size_t bytes) except NULL:
@@ -64,6 +87,11 @@ cdef int describe_primary(object view, kvreg_tier_config *config) except -1:
         )
     if buffer.shape[0] < 1 or buffer.shape[1] < 1:
         raise ValueError(f"the primary view must hold a byte; its shape is {view.shape}")
+    if holds_references(buffer.format):
+        raise TypeError(
+            "the primary view holds references to Python objects, not bytes to copy; its "
+            f"format is {view.format!r}"
+        )
     cdef Py_ssize_t row_bytes = buffer.shape[1] * buffer.itemsize
     if buffer.suboffsets != NULL or (
         buffer.shape[1] > 1 and buffer.strides[1] != buffer.itemsize
@@ -120,7 +148,7 @@ cdef class NativeTier:
         uint64_t capacity_bytes,
         uint32_t workers,
         list worker_cpus,
-        str policy,
+        policy,
         *,
         bint verify,
         tuple lookup_results,
@@ -138,7 +166,7 @@ cdef class NativeTier:
         cdef kvreg_error error
         cdef int cpus[1024]
         cdef Py_ssize_t i
-        cdef bytes policy_name = policy.encode()
+        cdef bytes policy_name = as_policy_name(policy)
         if self._tier != NULL:
             raise RuntimeError("the tier is open already")
         if worker_cpus is not None:
@@ -220,8 +248,8 @@ cdef class NativeTier:
 
         Raises:
             TypeError: a key, a row number or the job's id is of the wrong type.
-            ValueError: a key's length, a row number or the number of rows is out of range, or
-                the job's id is in use.
+            ValueError: a key's length, a row number, the number of rows or the job's id is out
+                of range, or the id is in use.
             RuntimeError: the tier is shut down, or was inherited by fork().
         """
         self._submit(job_metadata, False)
@@ -245,8 +273,7 @@ cdef class NativeTier:
         self._check_usable()
         if load and not self._writable:
             raise ValueError("the primary view is read-only: nothing can be loaded into it")
-        job_id = job_metadata.job_id
-        cdef int64_t native_id = job_id
+        cdef int64_t job_id = as_job_id(job_metadata.job_id)
         if job_id in self._jobs:
             raise ValueError(f"job {job_id} is in use: its result was not collected yet")
         cdef tuple held = tuple(job_metadata.keys)
@@ -258,9 +285,9 @@ cdef class NativeTier:
             # Before the job starts: nothing after it may fail.
             self._jobs[job_id] = held if load else None
             if load:
-                status = kvreg_tier_load(self._tier, native_id, keys, rows, n, &error)
+                status = kvreg_tier_load(self._tier, job_id, keys, rows, n, &error)
             else:
-                status = kvreg_tier_store(self._tier, native_id, keys, rows, n, &error)
+                status = kvreg_tier_store(self._tier, job_id, keys, rows, n, &error)
             if status != KVREG_OK:
                 del self._jobs[job_id]
                 raise_core_error(&error)
