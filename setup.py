@@ -49,6 +49,7 @@ setup(
     ext_modules=cythonize(
         [
             extension("kvreg.specs", ["csrc/python/type_tag.c"]),
+            extension("kvreg.buffer_format", []),
             extension("kvreg.core_error", []),
             extension("kvreg.block_copy", [*COPY, "csrc/copy_threads.c"]),
             extension("kvreg.row_ids", []),

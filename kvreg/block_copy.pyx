@@ -10,6 +10,7 @@ from cpython.buffer cimport (
 )
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 
+from kvreg.buffer_format cimport holds_references
 from kvreg.core_error cimport KVREG_OK, raise_core_error
 from kvreg.row_ids cimport fill_row_ids
 
@@ -25,7 +26,8 @@ cdef class Side:
         if not PyObject_CheckBuffer(buffer):
             raise TypeError(f"{name} must be a buffer, not {type(buffer).__name__}")
         try:
-            PyObject_GetBuffer(buffer, &self.view, PyBUF_RECORDS_RO)
+            # Through a memoryview: some exporters leave strides and format out, as ctypes does.
+            PyObject_GetBuffer(memoryview(buffer), &self.view, PyBUF_RECORDS_RO)
         except (BufferError, ValueError) as error:
             raise ValueError(f"{name} does not give access to its bytes: {error}") from error
         self.exported = True
@@ -63,13 +65,6 @@ cdef class Side:
     def __dealloc__(self):
         if self.exported:
             PyBuffer_Release(&self.view)
-
-
-cdef bint holds_references(const char *format) except -1:
-    """Whether a struct format has the code O, other than in a field's :name:."""
-    if format == NULL:
-        return False
-    return b"O" in b"".join((<bytes> format).split(b":")[::2])
 
 
 cdef class RowIds:

@@ -54,7 +54,8 @@ cdef int fill_from_buffer(
     cdef Py_ssize_t i
     cdef int64_t row
     cdef const char *item
-    PyObject_GetBuffer(ids, &view, PyBUF_STRIDES | PyBUF_FORMAT)
+    # Through a memoryview: some exporters leave strides and format out, as ctypes does.
+    PyObject_GetBuffer(memoryview(ids), &view, PyBUF_STRIDES | PyBUF_FORMAT)
     try:
         if view.ndim != 1 or not is_int(view.format) or view.itemsize not in (4, 8):
             raise TypeError(
@@ -95,6 +96,7 @@ cdef int fill_from_sequence(
         value = values[i]
         if not PyIndex_Check(value):
             raise TypeError(f"{name}[{i}] must be an int; it is {value!r}")
+        value = PyNumber_Index(value)
         try:
             row = PyNumber_Index(value)
         except OverflowError:

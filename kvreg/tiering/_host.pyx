@@ -9,10 +9,11 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from cpython.number cimport PyNumber_Index
+from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cython cimport final, no_gc_clear
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from kvreg.buffer_format cimport holds_references
 from kvreg.core_error cimport KVREG_OK, raise_core_error
 from kvreg.row_ids cimport fill_row_ids
 
@@ -49,6 +50,27 @@ cdef int fill_key(object key, kvreg_key *out) except -1:
     out.data = <const uint8_t *>PyBytes_AS_STRING(key)
     out.bytes = <uint32_t>length
     return 0
+
+
+cdef bytes as_policy_name(object policy):
+    """The name as the core takes it: a string that ends with the first 0 byte."""
+    if not isinstance(policy, str):
+        raise TypeError(f"eviction_policy must be a str, not {policy!r}")
+    if "\0" in policy:
+        raise ValueError(f"unknown eviction policy {policy!r}")
+    return policy.encode("utf-8", "backslashreplace")
+
+
+cdef int64_t as_job_id(object job_id) except? -1:
+    """The id as the core takes it, which is also what its result is found by."""
+    if not PyIndex_Check(job_id):
+        raise TypeError(
+            f"a job's id must be an int; this is a {type(job_id).__name__}: {job_id!r}"
+        )
+    try:
+        return PyNumber_Index(job_id)
+    except OverflowError:
+        raise ValueError(f"a job's id must fit 64 bits, signed; it is {job_id}") from None
 
 
 cdef void *allocate(size_t bytes) except NULL:
@@ -91,6 +113,11 @@ cdef int describe_primary(object view, kvreg_tier_config *config) except -1:
         )
     if buffer.shape[0] < 1 or buffer.shape[1] < 1:
         raise ValueError(f"the primary view must hold a byte; its shape is {view.shape}")
+    if holds_references(buffer.format):
+        raise TypeError(
+            "the primary view holds references to Python objects, not bytes to copy; its "
+            f"format is {view.format!r}"
+        )
     cdef Py_ssize_t row_bytes = buffer.shape[1] * buffer.itemsize
     if buffer.suboffsets != NULL or (
         buffer.shape[1] > 1 and buffer.strides[1] != buffer.itemsize
@@ -192,7 +219,7 @@ cdef class NativeTier:
         uint64_t capacity_bytes,
         uint32_t workers,
         list worker_cpus,
-        str policy,
+        policy,
         *,
         bint verify,
         huge_pages,
@@ -213,7 +240,7 @@ cdef class NativeTier:
         cdef kvreg_tier_config config
         cdef kvreg_error error
         cdef int cpus[MOST_WORKERS]
-        cdef bytes policy_name = policy.encode()
+        cdef bytes policy_name = as_policy_name(policy)
         cdef dict jobs = {}, results = {}
         miss, hit, retry = lookup_results
         if worker_cpus is not None:
@@ -305,8 +332,8 @@ cdef class NativeTier:
 
         Raises:
             TypeError: a key, a row number or the job's id is of the wrong type.
-            ValueError: a key's length, a row number or the number of rows is out of range, or
-                the job's id is in use.
+            ValueError: a key's length, a row number, the number of rows or the job's id is out
+                of range, or the id is in use.
             RuntimeError: the tier is shut down, or was inherited by fork().
         """
         self._submit(job_metadata, False)
@@ -327,7 +354,7 @@ cdef class NativeTier:
         self._check_usable()
         if load and not self._writable:
             raise ValueError("the primary view is read-only: nothing can be loaded into it")
-        cdef int64_t job = PyNumber_Index(job_metadata.job_id)
+        cdef int64_t job = as_job_id(job_metadata.job_id)
         cdef tuple held = tuple(job_metadata.keys)
         cdef Py_ssize_t n = len(held)
         try:

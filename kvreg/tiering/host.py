@@ -126,12 +126,19 @@ def _worker_count(num_threads: int | None, cpus: list[int] | None) -> int:
     """Return the number of workers, 0 for the default."""
     if num_threads is None:
         return 0 if cpus is None else _worker_count(len(cpus), cpus)
-    if not isinstance(num_threads, int) or not 1 <= num_threads <= _MOST_THREADS:
-        raise ValueError(f"num_threads must be 1 to {_MOST_THREADS}, not {num_threads!r}")
+    if not _is_int(num_threads) or not 1 <= num_threads <= _MOST_THREADS:
+        raise ValueError(
+            f"num_threads must be an int from 1 to {_MOST_THREADS}, not {num_threads!r}"
+        )
     return num_threads
 
 
 def _cpu_number(cpu: int) -> int:
-    if not isinstance(cpu, int) or not 0 <= cpu < 1 << 20:
-        raise ValueError(f"worker_cpus must hold CPU numbers from 0 on, not {cpu!r}")
+    if not _is_int(cpu) or not 0 <= cpu < 1 << 20:
+        raise ValueError(f"worker_cpus must hold CPU numbers from 0 on, as ints, not {cpu!r}")
     return cpu
+
+
+def _is_int(value: object) -> bool:
+    # bool is a subclass of int, and a configuration's true is no number.
+    return isinstance(value, int) and not isinstance(value, bool)
