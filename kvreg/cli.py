@@ -16,6 +16,7 @@ from kvreg.replay.engine import Engine
 from kvreg.replay.report import Report, format_report, summarise
 from kvreg.replay.trace import Request, TraceError, read_trace
 from kvreg.replay.workload import generate_workload
+from kvreg.tiering._host import EVICTION_POLICIES
 from kvreg.tiering.sizes import parse_bytes
 
 EXIT_SUCCESS = 0
@@ -99,7 +100,7 @@ def _add_replay_options(replay: argparse.ArgumentParser) -> None:
     )
     replay.add_argument(
         "--eviction-policy",
-        metavar="NAME",
+        choices=EVICTION_POLICIES,
         default="lru",
         help="how the host tier chooses what to evict (default: %(default)s)",
     )

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from kvreg.cli import main
+from kvreg.tiering._host import EVICTION_POLICIES
 from tests.conftest import tier_class_of_host
 from tests.replay.faulty_tiers import InterruptedTier
 
@@ -73,6 +74,17 @@ def test_a_trace_is_replayed_with_the_options_given(capsys, trace):
     assert report["stored"]["blocks"] == 7
     assert report["stored"]["bytes"] == 7 * 4096
     assert report["evictions"] == 1
+
+
+@pytest.mark.usefixtures("host_tier")
+def test_each_eviction_policy_can_be_chosen(capsys):
+    assert set(EVICTION_POLICIES) == {"lru", "s3fifo"}
+    options = ["--primary-blocks", "100", "--host-capacity", "32MiB", "--limit", "300"]
+    hits = {
+        replay_json(capsys, *options, "--eviction-policy", policy)["prefix_hits"]["host"]
+        for policy in EVICTION_POLICIES
+    }
+    assert len(hits) == 2
 
 
 @pytest.mark.usefixtures("host_tier")
@@ -158,7 +170,6 @@ def test_a_missing_trace_is_an_error(capsys, tmp_path):
     "options",
     [
         ["--host-capacity", "1"],
-        ["--eviction-policy", "psychic"],
         ["--primary-blocks", "999999999999"],
         ["--primary-blocks", "99999999999999999999999"],
         ["--block-bytes", "99999999TiB"],
@@ -183,6 +194,7 @@ def test_more_host_memory_than_the_machine_has_is_an_error(capsys):
         (["--host-capacity", "lots"], "KiB, MiB, GiB or TiB"),
         (["--primary-blocks", "0"], "1 or more; got '0'"),
         (["--num-threads", "two"], "1 or more; got 'two'"),
+        (["--eviction-policy", "psychic"], "choose from"),
         (["--limit", "1.5"], "1 or more; got '1.5'"),
         (["--unknown"], "unrecognized"),
     ],

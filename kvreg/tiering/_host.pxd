@@ -73,6 +73,13 @@ cdef extern from "cache.h" nogil:
         uint32_t used, pinned, promised
 
 
+cdef extern from "policy.h" nogil:
+    ctypedef struct kvreg_policy:
+        const char *name
+
+    const kvreg_policy *kvreg_policies[]
+
+
 cdef extern from "tier.h" nogil:
     ctypedef struct kvreg_tier:
         pass

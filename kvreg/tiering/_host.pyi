@@ -10,6 +10,8 @@ from kvreg.tiering.base import (
     TransferJob,
 )
 
+EVICTION_POLICIES: tuple[str, ...]
+
 class NativeTier:
     def _open(
         self,

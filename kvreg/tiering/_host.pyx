@@ -25,6 +25,18 @@ cdef enum:
     MOST_WORKERS = 1024
 
 
+cdef tuple policy_names():
+    cdef list names = []
+    cdef size_t i = 0
+    while kvreg_policies[i] != NULL:
+        names.append(kvreg_policies[i].name.decode())
+        i += 1
+    return tuple(names)
+
+
+EVICTION_POLICIES = policy_names()
+
+
 cdef int fill_key(object key, kvreg_key *out) except -1:
     """Point `out` at the bytes of a key, which must stay alive as long as it is used."""
     if not PyBytes_Check(key):

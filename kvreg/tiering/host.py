@@ -37,7 +37,9 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         num_threads: Worker threads, 1 to 1024. Default: the CPUs that the process may use, by
             affinity and cgroup quota, less one for the scheduler, and at most 8.
         worker_cpus: A CPU number for each worker thread, to pin it there.
-        eviction_policy: ``"lru"``.
+        eviction_policy: ``"lru"`` gives up the least recently used block. ``"s3fifo"`` (Yang et
+            al., "FIFO queues are all you need for cache eviction", SOSP 2023) soon gives up
+            blocks that are not used again, and so keeps others from being pushed out by them.
         verify: ``"crc32c"`` keeps a checksum of every block and checks it on load: a block
             whose bytes changed fails, and is forgotten.
         enable_kv_events: Keep the keys that are stored and removed for ``take_events``, which

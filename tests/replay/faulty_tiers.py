@@ -39,7 +39,9 @@ class ForgettingTier(ModelTier):
     """Cannot serve the middle key of a load, and forgets it, as tiers do with bad blocks."""
 
     def submit_load(self, job_metadata):
-        self.blocks.pop(job_metadata.keys[len(job_metadata.keys) // 2], None)
+        middle = job_metadata.keys[len(job_metadata.keys) // 2]
+        if middle in self.blocks:
+            self.forget(middle)
         super().submit_load(job_metadata)
 
 

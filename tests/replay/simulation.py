@@ -3,36 +3,41 @@
 It says for each request how many blocks of its prefix the primary and the host tier have.
 """
 
-from collections import OrderedDict
+from tests.tiering.policy_models import POLICY_MODELS
 
 
-class Lru:
-    """A bounded set of block ids; the first to be given up comes first."""
+class BoundedSet:
+    """A bounded set of block ids, of which the policy says what is to be given up."""
 
-    def __init__(self, size):
+    def __init__(self, size, policy="lru"):
         self.size = size
-        self.ids = OrderedDict()
+        self.ids = set()
+        self.policy = POLICY_MODELS[policy](size)
         self.evictions = 0
 
     def __contains__(self, block):
         return block in self.ids
 
     def use(self, blocks):
-        """Make blocks that are here the last to be given up, their head last of all."""
+        """Note a use of those blocks that are here, the head last."""
         for block in reversed(blocks):
             if block in self.ids:
-                self.ids.move_to_end(block)
+                self.policy.use(block)
 
-    def add(self, block, spared):
-        """Add a block, if need be in place of one that is not spared; tell whether it fits."""
-        if len(self.ids) == self.size:
-            victim = next((other for other in self.ids if other not in spared), None)
-            if victim is None:
-                return False
-            del self.ids[victim]
-            self.evictions += 1
-        self.ids[block] = None
+    def make_room(self, count, spared):
+        """Say whether ``count`` more fit, if need be in place of one that is not spared."""
+        if len(self.ids) + count <= self.size:
+            return True
+        victim = self.policy.evict(lambda block: block not in spared)
+        if victim is None:
+            return False
+        self.ids.remove(victim)
+        self.evictions += 1
         return True
+
+    def add(self, block):
+        self.ids.add(block)
+        self.policy.add(block)
 
 
 class Simulation:
@@ -42,9 +47,9 @@ class Simulation:
     "after" it stores the computed ones.
     """
 
-    def __init__(self, primary_blocks, host_blocks, touches=("after",)):
-        self.primary = Lru(primary_blocks)
-        self.host = Lru(host_blocks)
+    def __init__(self, primary_blocks, host_blocks, policy="lru", touches=("after",)):
+        self.primary = BoundedSet(primary_blocks)
+        self.host = BoundedSet(host_blocks, policy)
         self.touches = touches
         self.stored = 0
         self.loaded = 0
@@ -79,16 +84,23 @@ class Simulation:
     def _keep_in_primary(self, blocks):
         for block in blocks:
             if block not in self.primary:
-                assert self.primary.add(block, spared=set(blocks))
+                assert self.primary.make_room(1, spared=set(blocks))
+                self.primary.add(block)
         self.primary.use(blocks)
 
     def _store(self, computed, promised):
         spared = {*computed, *promised}
+        new = set()
         for block in computed:
             if block in self.host:
                 continue
-            if not self.host.add(block, spared):
+            if not self.host.make_room(len(new) + 1, spared):
                 self.short_stores += 1
                 break
-            self.stored += 1
-        self.host.use(computed)
+            new.add(block)
+        self.stored += len(new)
+        for block in reversed(computed):
+            if block in new:
+                self.host.add(block)
+            else:
+                self.host.use([block])

@@ -10,13 +10,15 @@ from kvreg.replay.trace import Request, read_trace
 from kvreg.replay.workload import generate_workload
 from tests.conftest import tier_class_of_host
 from tests.replay.simulation import Simulation
+from tests.tiering.policy_models import POLICY_MODELS
 
+every_policy = pytest.mark.parametrize("policy", POLICY_MODELS)
 BLOCK_BYTES = 64
 REAL_TRACE = Path(__file__).parents[3] / "shared" / "traces" / "conversation_trace.jsonl"
 
 
-def engine(primary_blocks, host_blocks):
-    config = {"type": "host", "capacity": host_blocks * BLOCK_BYTES}
+def engine(primary_blocks, host_blocks, **parameters):
+    config = {"type": "host", "capacity": host_blocks * BLOCK_BYTES, **parameters}
     return Engine(config, primary_blocks, BLOCK_BYTES)
 
 
@@ -25,10 +27,10 @@ def faulty_engine(class_name, primary_blocks=4, host_blocks=16):
         return engine(primary_blocks, host_blocks)
 
 
-def assert_agrees_with_simulation(requests, primary_blocks, host_blocks):
+def assert_agrees_with_simulation(requests, primary_blocks, host_blocks, policy):
     """Serve the requests with both; return the simulation for what else a test wants to see."""
-    simulation = Simulation(primary_blocks, host_blocks)
-    with engine(primary_blocks, host_blocks) as served:
+    simulation = Simulation(primary_blocks, host_blocks, policy)
+    with engine(primary_blocks, host_blocks, eviction_policy=policy) as served:
         for request in requests:
             assert served.step(request) == simulation.serve(request.hash_ids)
         assert served.evictions == simulation.host.evictions
@@ -43,6 +45,7 @@ def assert_agrees_with_simulation(requests, primary_blocks, host_blocks):
 # The fixture chooses a class; it holds nothing that one example could leave to the next.
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.usefixtures("host_tier")
+@every_policy
 @given(
     requests=st.lists(
         st.lists(st.integers(0, 9), max_size=8).map(lambda ids: Request(tuple(ids))),
@@ -51,22 +54,24 @@ def assert_agrees_with_simulation(requests, primary_blocks, host_blocks):
     primary_blocks=st.integers(1, 6),
     host_blocks=st.integers(1, 8),
 )
-def test_prefix_hits_agree_with_the_simulation(requests, primary_blocks, host_blocks):
-    assert_agrees_with_simulation(requests, primary_blocks, host_blocks)
+def test_prefix_hits_agree_with_the_simulation(requests, primary_blocks, host_blocks, policy):
+    assert_agrees_with_simulation(requests, primary_blocks, host_blocks, policy)
 
 
 @pytest.mark.usefixtures("host_tier")
-def test_prefix_hits_of_the_built_in_workload_agree_with_the_simulation():
-    simulation = assert_agrees_with_simulation(generate_workload(), 1000, 4096)
+@every_policy
+def test_prefix_hits_of_the_built_in_workload_agree_with_the_simulation(policy):
+    simulation = assert_agrees_with_simulation(generate_workload(), 1000, 4096, policy)
     assert simulation.loaded > 1000
     assert simulation.host.evictions > 1000
 
 
 @pytest.mark.usefixtures("host_tier")
+@every_policy
 @pytest.mark.skipif(not REAL_TRACE.exists(), reason=f"needs the trace {REAL_TRACE}")
-def test_prefix_hits_of_a_production_trace_agree_with_the_simulation():
+def test_prefix_hits_of_a_production_trace_agree_with_the_simulation(policy):
     requests = read_trace(REAL_TRACE, limit=1000)
-    simulation = assert_agrees_with_simulation(requests, 200, 3000)
+    simulation = assert_agrees_with_simulation(requests, 200, 3000, policy)
     assert simulation.loaded > 0
     assert simulation.host.evictions > 0
 

@@ -8,7 +8,6 @@ completed. Jobs complete in ``drain_jobs``, ``shutdown``, ``get_finished_jobs`` 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from kvreg.tiering import (
@@ -18,6 +17,7 @@ from kvreg.tiering import (
     SecondaryTierManager,
 )
 from kvreg.tiering.sizes import parse_bytes
+from tests.tiering.policy_models import POLICY_MODELS
 
 MAX_KEY_BYTES = 64
 
@@ -64,8 +64,8 @@ class ModelTier(SecondaryTierManager):
         eviction_policy="lru",
     ):
         super().__init__(offloading_spec, primary_kv_view, tier_type)
-        if eviction_policy != "lru":
-            raise ValueError(f"eviction_policy must be 'lru'; got {eviction_policy!r}")
+        if eviction_policy not in POLICY_MODELS:
+            raise ValueError(f"unknown eviction policy {eviction_policy!r}")
         self.num_rows, self.block_bytes = primary_kv_view.shape
         self.slots = parse_bytes(capacity) // self.block_bytes
         if self.slots == 0:
@@ -73,7 +73,8 @@ class ModelTier(SecondaryTierManager):
         self.hold_jobs = False
         self.closed = False
         self.step = 0
-        self.blocks = OrderedDict()  # key -> Block, least recent first
+        self.blocks = {}  # key -> Block
+        self.policy = POLICY_MODELS[eviction_policy](self.slots)
         self.running = {}  # job id -> Job
         self.finished = []
         self.evictions = self.stored = self.loaded = self.dropped = 0
@@ -89,7 +90,7 @@ class ModelTier(SecondaryTierManager):
     def touch(self, keys, req_context):
         self._check_open()
         self._check_keys(keys)
-        self._make_most_recent(keys)
+        self._use(keys)
 
     def submit_store(self, job_metadata):
         self._check_job(job_metadata)
@@ -103,7 +104,7 @@ class ModelTier(SecondaryTierManager):
                 continue
             self.blocks[key] = Block()
             copies.append((key, int(row)))
-        self._make_most_recent(job_keys)
+        self._use(job_keys, new=[key for key, _ in copies])
         self.dropped += dropped
         self._start(job_metadata, copies, success=not dropped)
 
@@ -114,7 +115,7 @@ class ModelTier(SecondaryTierManager):
             if self._is_ready(key):
                 self.blocks[key].pins += 1
                 copies.append((key, int(row)))
-        self._make_most_recent([key for key, _ in copies])
+        self._use([key for key, _ in copies])
         self._start(job_metadata, copies, success=len(copies) == len(job_metadata.keys))
 
     def get_finished_jobs(self):
@@ -141,6 +142,11 @@ class ModelTier(SecondaryTierManager):
     def drain_jobs(self):
         self._check_open()
         self._complete_all()
+
+    def reset(self):
+        self.drain_jobs()
+        for key in list(self.blocks):
+            self.forget(key)
 
     def shutdown(self):
         self._complete_all()
@@ -181,6 +187,10 @@ class ModelTier(SecondaryTierManager):
             )
         )
 
+    def forget(self, key):
+        del self.blocks[key]
+        self.policy.remove(key)
+
     def _complete_all(self):
         for job_id in list(self.running):
             self.complete(job_id)
@@ -210,23 +220,32 @@ class ModelTier(SecondaryTierManager):
     def _is_ready(self, key):
         return key in self.blocks and self.blocks[key].data is not None
 
-    def _make_most_recent(self, keys):
+    def _use(self, keys, new=()):
         """Tail first: the head of a prefix must outlive its tail."""
+        new = set(new)
         for key in reversed(list(keys)):
-            if key in self.blocks:
-                self.blocks.move_to_end(key)
+            if key in new:
+                self.policy.add(key)
+                new.remove(key)
+            elif key in self.blocks:
+                self.policy.use(key)
 
     def _make_room(self, own_keys):
         """Evict a block if no slot is free; tell whether one is free now."""
         if len(self.blocks) < self.slots:
             return True
-        for key, block in self.blocks.items():
+
+        def may_go(key):
+            block = self.blocks[key]
             busy = block.data is None or block.pins > 0
-            if not busy and block.promised_in != self.step and key not in own_keys:
-                del self.blocks[key]
-                self.evictions += 1
-                return True
-        return False
+            return not busy and block.promised_in != self.step and key not in own_keys
+
+        victim = self.policy.evict(may_go)
+        if victim is None:
+            return False
+        del self.blocks[victim]
+        self.evictions += 1
+        return True
 
     def _start(self, job_metadata, copies, success):
         self.running[job_metadata.job_id] = Job(

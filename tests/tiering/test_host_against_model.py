@@ -1,9 +1,19 @@
 """The native tier and its reference, side by side through random calls."""
 
+from functools import partial
+
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from kvreg.tiering import (
     HostMemoryTier,
@@ -12,14 +22,15 @@ from kvreg.tiering import (
     TransferJob,
 )
 from tests.tiering.model import ModelTier
+from tests.tiering.policy_models import POLICY_MODELS
 
 CONTEXT = ReqContext("request")
 BLOCK_BYTES = 16
 ROWS_A_JOB = 8
 LOADS_IN_FLIGHT = 3
 ROWS = ROWS_A_JOB * LOADS_IN_FLIGHT
-KEYS = [bytes([i]) * (1 + 7 * i) for i in range(10)]
-# A small choice of keys, so that calls meet each other's blocks.
+# A small choice of keys, so that calls meet each other's blocks, yet more than there are slots.
+KEYS = [bytes([i + 1]) * (1 + 3 * i) for i in range(22)]
 key_lists = st.lists(st.sampled_from(KEYS), max_size=ROWS_A_JOB)
 
 
@@ -30,10 +41,18 @@ class TierAgainstModel(RuleBasedStateMachine):
     and only what does not depend on it is compared.
     """
 
-    @initialize(slots=st.integers(1, 9), threads=st.integers(1, 3))
+    def __init__(self, policy):
+        super().__init__()
+        self.policy = policy
+
+    @initialize(slots=st.integers(1, 20), threads=st.integers(1, 3))
     def open(self, slots, threads):
         self.primaries = [np.zeros((ROWS, BLOCK_BYTES), np.uint8) for _ in range(2)]
-        parameters = {"capacity": slots * BLOCK_BYTES, "num_threads": threads}
+        parameters = {
+            "capacity": slots * BLOCK_BYTES,
+            "num_threads": threads,
+            "eviction_policy": self.policy,
+        }
         self.native = HostMemoryTier(None, self.primaries[0].data, "host", **parameters)
         self.model = ModelTier(None, self.primaries[1].data, "host", **parameters)
         self.tiers = (self.native, self.model)
@@ -70,10 +89,16 @@ class TierAgainstModel(RuleBasedStateMachine):
         for tier in self.tiers:
             tier.touch(keys, CONTEXT)
 
-    @rule(key=st.sampled_from(KEYS))
-    def look_up(self, key):
-        native, model = (tier.lookup(key, CONTEXT) for tier in self.tiers)
-        assert native is model
+    @rule(keys=key_lists)
+    def look_up(self, keys):
+        for key in keys:
+            native, model = (tier.lookup(key, CONTEXT) for tier in self.tiers)
+            assert native is model
+
+    @rule()
+    def reset(self):
+        for tier in self.tiers:
+            tier.reset()
 
     @rule()
     def end_step(self):
@@ -115,11 +140,12 @@ class TierAgainstModel(RuleBasedStateMachine):
 
     def content_agrees(self):
         self.end_step()
-        for key in KEYS:
-            self.look_up(key)
+        self.look_up(KEYS)
 
 
-TierAgainstModel.TestCase.settings = settings(
-    max_examples=300, stateful_step_count=60, deadline=None
-)
-test_the_native_tier_follows_its_model = TierAgainstModel.TestCase
+@pytest.mark.parametrize("policy", POLICY_MODELS)
+def test_the_native_tier_follows_its_model(policy):
+    run_state_machine_as_test(
+        partial(TierAgainstModel, policy),
+        settings=settings(max_examples=300, stateful_step_count=60, deadline=None),
+    )
