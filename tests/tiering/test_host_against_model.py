@@ -58,6 +58,7 @@ class TierAgainstModel(RuleBasedStateMachine):
         self.tiers = (self.native, self.model)
         self.jobs = 0
         self.version = 0
+        self.resets = 0
 
     def submit(self, keys, is_promotion):
         self.jobs += 1
@@ -95,8 +96,11 @@ class TierAgainstModel(RuleBasedStateMachine):
             native, model = (tier.lookup(key, CONTEXT) for tier in self.tiers)
             assert native is model
 
+    # Seldom, or most tiers would never be full.
+    @precondition(lambda self: self.model.evictions > 30 * (self.resets + 1))
     @rule()
     def reset(self):
+        self.resets += 1
         for tier in self.tiers:
             tier.reset()
 
