@@ -6,7 +6,7 @@
 enum { ENTRY_AHEAD = 16, SLOT_AHEAD = 8 };
 
 /* The same for the victims of a store. */
-enum { VICTIM_AHEAD = 4 };
+enum { VICTIM_AHEAD = 2 };
 
 /* Slots of one region that are settled or returned under one hold of the lock: a microsecond or
  * two, so that a lookup never waits longer for a worker. */
@@ -355,6 +355,22 @@ static size_t pin_present(kvreg_cache *cache, kvreg_key *keys, size_t n)
     return present;
 }
 
+/* The keys of a call so far, by their hashes: may take a new key for one of them, and never one of
+ * them for a new one. Spares most keys a second search of the index. */
+typedef struct key_filter {
+    uint64_t words[128];
+} key_filter;
+
+/* Whether the key may be in the filter already; it is from now on. */
+static bool may_repeat(key_filter *filter, const kvreg_key *key)
+{
+    uint64_t *word = &filter->words[key->hash / 64 % 128];
+    uint64_t bit = (uint64_t)1 << key->hash % 64;
+    bool seen = (*word & bit) != 0;
+    *word |= bit;
+    return seen;
+}
+
 /* The counter of keys dropped for what holds the slots, when `held` are the call's own. */
 static uint64_t *drop_counter(struct kvreg_region *region, size_t held)
 {
@@ -371,12 +387,14 @@ static size_t place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t
 {
     size_t placed = 0;
     uint64_t *counter = NULL;
+    key_filter earlier = { { 0 } };
     *dropped = 0;
     for (size_t i = 0; i < n; i++) {
         if (keys[i].slot != KVREG_NO_SLOT)
             continue;
-        /* An earlier key of the call may be the same one. */
-        uint32_t slot = kvreg_index_find(&cache->index, &keys[i]);
+        uint32_t slot = KVREG_NO_SLOT;
+        if (may_repeat(&earlier, &keys[i]))
+            slot = kvreg_index_find(&cache->index, &keys[i]);
         if (slot == KVREG_NO_SLOT && *dropped == 0) {
             slot = take_slot(cache);
             if (slot == KVREG_NO_SLOT) {
