@@ -97,7 +97,7 @@ class TierAgainstModel(RuleBasedStateMachine):
             assert native is model
 
     # Seldom, or most tiers would never be full.
-    @precondition(lambda self: self.model.evictions > 30 * (self.resets + 1))
+    @precondition(lambda self: self.model.evictions > 15 * (self.resets + 1))
     @rule()
     def reset(self):
         self.resets += 1
@@ -151,5 +151,5 @@ class TierAgainstModel(RuleBasedStateMachine):
 def test_the_native_tier_follows_its_model(policy):
     run_state_machine_as_test(
         partial(TierAgainstModel, policy),
-        settings=settings(max_examples=300, stateful_step_count=60, deadline=None),
+        settings=settings(max_examples=300, stateful_step_count=120, deadline=None),
     )
