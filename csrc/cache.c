@@ -150,7 +150,7 @@ static void add_event(kvreg_cache *cache, uint32_t slot, bool removed)
 static bool evictable(const kvreg_cache *cache, uint32_t number)
 {
     const kvreg_slot *slot = &cache->slots[number];
-    return slot->state == READY && slot->pins == 0 &&
+    return slot->state == READY && slot->pins == 0 && !slot->kept &&
            slot->promised_step != cache->region->step;
 }
 
@@ -339,20 +339,20 @@ void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n)
     unlock(cache);
 }
 
-/* Finds every key's slot and pins it, so that no later key of the call evicts it. Returns how many
- * keys have one. */
-static size_t pin_present(kvreg_cache *cache, kvreg_key *keys, size_t n)
+/* Finds every key's slot and keeps it, so that no later key of the call evicts it. Returns how many
+ * slots they are. */
+static size_t keep_present(kvreg_cache *cache, kvreg_key *keys, size_t n)
 {
-    size_t present = 0;
+    size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
         prefetch_ahead(cache, keys, n, i);
         keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
         if (keys[i].slot != KVREG_NO_SLOT) {
-            cache->slots[keys[i].slot].pins++;
-            present++;
+            kept += !cache->slots[keys[i].slot].kept;
+            cache->slots[keys[i].slot].kept = 1;
         }
     }
-    return present;
+    return kept;
 }
 
 /* The keys of a call so far, by their hashes: may take a new key for one of them, and never one of
@@ -380,9 +380,9 @@ static uint64_t *drop_counter(struct kvreg_region *region, size_t held)
                                       : &region->stats.dropped_busy;
 }
 
-/* Gives each key that has no slot a pinned one, head first, while there are any. `held` keys have
- * one. Returns how many got one. */
-static size_t place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t held,
+/* Gives each key that has no slot one, head first, while there are any. Other keys of the call have
+ * `kept` slots. Returns how many slots were given. */
+static size_t place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t kept,
                            kvreg_cache_block *blocks, size_t *dropped)
 {
     size_t placed = 0;
@@ -398,17 +398,14 @@ static size_t place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t
         if (slot == KVREG_NO_SLOT && *dropped == 0) {
             slot = take_slot(cache);
             if (slot == KVREG_NO_SLOT) {
-                counter = drop_counter(cache->region, held + placed);
+                counter = drop_counter(cache->region, kept + placed);
             } else {
                 kvreg_index_insert(&cache->index, &keys[i], slot);
                 cache->slots[slot].state = WRITING;
                 blocks[placed++] = (kvreg_cache_block){ slot, (uint32_t)i };
             }
         }
-        if (slot == KVREG_NO_SLOT)
-            ++*dropped;
-        else
-            cache->slots[slot].pins++;
+        *dropped += slot == KVREG_NO_SLOT;
         keys[i].slot = slot;
     }
     if (counter != NULL)
@@ -416,12 +413,12 @@ static size_t place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t
     return placed;
 }
 
-static void unpin_and_use(kvreg_cache *cache, const kvreg_key *keys, size_t n)
+static void let_go_and_use(kvreg_cache *cache, const kvreg_key *keys, size_t n)
 {
     for (size_t i = n; i-- > 0;) {
         if (keys[i].slot == KVREG_NO_SLOT)
             continue;
-        cache->slots[keys[i].slot].pins--;
+        cache->slots[keys[i].slot].kept = 0;
         use(cache, keys[i].slot);
     }
 }
@@ -435,9 +432,9 @@ bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n,
     bool reserved = reserve_events(cache, 2 * n);
     if (reserved) {
         uint64_t evictions = cache->region->stats.evictions;
-        size_t present = pin_present(cache, keys, n);
-        *placed = place_absent(cache, keys, n, present, blocks, dropped);
-        unpin_and_use(cache, keys, n);
+        size_t kept = keep_present(cache, keys, n);
+        *placed = place_absent(cache, keys, n, kept, blocks, dropped);
+        let_go_and_use(cache, keys, n);
         evictions = cache->region->stats.evictions - evictions;
         release_events(cache, 2 * n - evictions - *placed);
     }

@@ -12,6 +12,18 @@ settings.register_profile("kvreg", deadline=None)
 settings.load_profile("kvreg")
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--long", action="store_true", help="run the tests that are marked long at full length"
+    )
+
+
+@pytest.fixture
+def long(request):
+    """Whether to take minutes where a few seconds would do."""
+    return request.config.getoption("--long")
+
+
 @contextmanager
 def tier_class_of_host(module_path, class_name):
     """Let the factory's tier type "host" stand for another class."""

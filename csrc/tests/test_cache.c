@@ -304,6 +304,11 @@ static void drops_are_counted_by_what_holds_the_slots(void)
     CHECK(stats.dropped_busy == 3 && stats.promised == 0);
     memcpy(blocks, writing, sizeof writing);
     end(kvreg_cache_end_store, 2);
+    /* A key named twice holds one slot, and the promise holds the other. */
+    look('v');
+    store("wwx");
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.dropped_oversized == 1 && stats.dropped_promised == 2);
     close_cache();
 }
 

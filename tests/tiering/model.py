@@ -8,7 +8,9 @@ completed. Jobs complete in ``drain_jobs``, ``shutdown``, ``get_finished_jobs`` 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 
 from kvreg.tiering import (
     JobResult,
@@ -16,6 +18,7 @@ from kvreg.tiering import (
     RequestOffloadingContext,
     SecondaryTierManager,
 )
+from kvreg.tiering.base import OffloadingEvent
 from kvreg.tiering.sizes import parse_bytes
 from tests.tiering.policy_models import POLICY_MODELS
 
@@ -27,12 +30,13 @@ class Block:
     data: bytes | None = None  # None: being written
     pins: int = 0  # loads that still have to copy it
     promised_in: int | None = None  # the last step in which a lookup said HIT
+    damaged: bool = False  # the data is not what was stored
 
 
 @dataclass
 class Job:
     metadata: object
-    copies: list  # (key, row), in job order
+    copies: list  # (key, row, block), in job order
     success: bool
     submitted: float
 
@@ -45,11 +49,17 @@ class ModelStats:
     blocks_loaded: int
     bytes_loaded: int
     blocks_dropped: int
+    blocks_dropped_oversized: int
+    blocks_dropped_promised: int
+    blocks_dropped_busy: int
+    blocks_absent: int
+    blocks_corrupt: int
     lookups_hit: int
     lookups_miss: int
     lookups_retry: int
     slots_total: int
     slots_used: int
+    slots_promised: int
 
 
 class ModelTier(SecondaryTierManager):
@@ -62,6 +72,8 @@ class ModelTier(SecondaryTierManager):
         capacity,
         num_threads=1,
         eviction_policy="lru",
+        verify=None,
+        enable_kv_events=False,
     ):
         super().__init__(offloading_spec, primary_kv_view, tier_type)
         if eviction_policy not in POLICY_MODELS:
@@ -70,6 +82,8 @@ class ModelTier(SecondaryTierManager):
         self.slots = parse_bytes(capacity) // self.block_bytes
         if self.slots == 0:
             raise ValueError(f"capacity {capacity!r} is less than one block")
+        self.verify = verify is not None
+        self.watched = enable_kv_events
         self.hold_jobs = False
         self.closed = False
         self.step = 0
@@ -77,7 +91,9 @@ class ModelTier(SecondaryTierManager):
         self.policy = POLICY_MODELS[eviction_policy](self.slots)
         self.running = {}  # job id -> Job
         self.finished = []
-        self.evictions = self.stored = self.loaded = self.dropped = 0
+        self.events = []  # (key, removed), oldest first
+        self.evictions = self.stored = self.loaded = self.absent = self.corrupt = 0
+        self.dropped = Counter()  # by what held the slots
         self.lookups = dict.fromkeys(LookupResult, 0)
 
     def lookup(self, key, req_context):
@@ -103,9 +119,10 @@ class ModelTier(SecondaryTierManager):
                 dropped += 1
                 continue
             self.blocks[key] = Block()
-            copies.append((key, int(row)))
-        self._use(job_keys, new=[key for key, _ in copies])
-        self.dropped += dropped
+            copies.append((key, int(row), self.blocks[key]))
+        if dropped:
+            self.dropped[self._holder_of_slots(own_keys)] += dropped
+        self._use(job_keys, new=[key for key, _, _ in copies])
         self._start(job_metadata, copies, success=not dropped)
 
     def submit_load(self, job_metadata):
@@ -114,8 +131,9 @@ class ModelTier(SecondaryTierManager):
         for key, row in zip(job_metadata.keys, job_metadata.chunk_ids, strict=True):
             if self._is_ready(key):
                 self.blocks[key].pins += 1
-                copies.append((key, int(row)))
-        self._use([key for key, _ in copies])
+                copies.append((key, int(row), self.blocks[key]))
+        self.absent += len(job_metadata.keys) - len(copies)
+        self._use([key for key, _, _ in copies])
         self._start(job_metadata, copies, success=len(copies) == len(job_metadata.keys))
 
     def get_finished_jobs(self):
@@ -148,6 +166,13 @@ class ModelTier(SecondaryTierManager):
         for key in list(self.blocks):
             self.forget(key)
 
+    def take_events(self):
+        events, self.events = self.events, []
+        return [
+            OffloadingEvent([key for key, _ in group], removed)
+            for removed, group in groupby(events, key=lambda event: event[1])
+        ]
+
     def shutdown(self):
         self._complete_all()
         self.closed = True
@@ -160,40 +185,66 @@ class ModelTier(SecondaryTierManager):
             bytes_stored=self.stored * self.block_bytes,
             blocks_loaded=self.loaded,
             bytes_loaded=self.loaded * self.block_bytes,
-            blocks_dropped=self.dropped,
+            blocks_dropped=self.dropped.total(),
+            blocks_dropped_oversized=self.dropped["job"],
+            blocks_dropped_promised=self.dropped["promises"],
+            blocks_dropped_busy=self.dropped["copies"],
+            blocks_absent=self.absent,
+            blocks_corrupt=self.corrupt,
             lookups_hit=self.lookups[LookupResult.HIT],
             lookups_miss=self.lookups[LookupResult.MISS],
             lookups_retry=self.lookups[LookupResult.RETRY],
             slots_total=self.slots,
             slots_used=len(self.blocks),
+            slots_promised=self._promised(),
         )
 
     def complete(self, job_id):
         """Make the copies of one running job, and its result."""
         job = self.running.pop(job_id)
-        for key, row in job.copies:
-            if job.metadata.is_promotion:
-                self._copy_to_primary(self.blocks[key], row)
-            else:
-                self._copy_from_primary(self.blocks[key], row)
-        partly_loaded = job.metadata.is_promotion and job.copies and not job.success
+        copy = self._load_block if job.metadata.is_promotion else self._store_block
+        served = [key for key, row, block in job.copies if copy(key, row, block)]
+        success = job.success and len(served) == len(job.copies)
+        partly_loaded = job.metadata.is_promotion and served and not success
         self.finished.append(
             JobResult(
                 job_id=job_id,
-                success=job.success,
-                successful_keys=[key for key, _ in job.copies] if partly_loaded else None,
+                success=success,
+                successful_keys=served if partly_loaded else None,
                 transfer_time=time.monotonic() - job.submitted,
-                transfer_bytes=len(job.copies) * self.block_bytes,
+                transfer_bytes=len(served) * self.block_bytes,
             )
         )
 
     def forget(self, key):
         del self.blocks[key]
         self.policy.remove(key)
+        self._tell(key, removed=True)
+
+    def damage(self, key):
+        """Flip a bit of a block where it lies; a second time, back."""
+        block = self.blocks[key]
+        block.data = block.data[:-1] + bytes([block.data[-1] ^ 1])
+        block.damaged = not block.damaged
 
     def _complete_all(self):
         for job_id in list(self.running):
             self.complete(job_id)
+
+    def _store_block(self, key, row, block):
+        self._copy_from_primary(block, row)
+        self._tell(key, removed=False)
+        return True
+
+    def _load_block(self, key, row, block):
+        block.pins -= 1
+        if not (self.verify and block.damaged):
+            self._copy_to_primary(block, row)
+            return True
+        self.corrupt += 1
+        if self.blocks.get(key) is block:
+            self.forget(key)
+        return False
 
     def _copy_from_primary(self, block, row):
         start = row * self.block_bytes
@@ -203,7 +254,6 @@ class ModelTier(SecondaryTierManager):
     def _copy_to_primary(self, block, row):
         start = row * self.block_bytes
         self._primary_bytes()[start : start + self.block_bytes] = block.data
-        block.pins -= 1
         self.loaded += 1
 
     def _primary_bytes(self):
@@ -245,7 +295,21 @@ class ModelTier(SecondaryTierManager):
             return False
         del self.blocks[victim]
         self.evictions += 1
+        self._tell(victim, removed=True)
         return True
+
+    def _holder_of_slots(self, own_keys):
+        """What keeps a store from getting one more slot."""
+        if sum(key in self.blocks for key in own_keys) == self.slots:
+            return "job"
+        return "promises" if self._promised() else "copies"
+
+    def _promised(self):
+        return sum(block.promised_in == self.step for block in self.blocks.values())
+
+    def _tell(self, key, removed):
+        if self.watched:
+            self.events.append((key, removed))
 
     def _start(self, job_metadata, copies, success):
         self.running[job_metadata.job_id] = Job(

@@ -4,7 +4,6 @@ import enum
 import gc
 import mmap
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from kvreg.tiering import (
     TransferJob,
 )
 from tests.tiering.host_driver import CONTEXT, HostDriver, keys_of
+from tests.tiering.tier_memory import TierMemory
 
 HIT, MISS, RETRY = LookupResult.HIT, LookupResult.MISS, LookupResult.RETRY
 
@@ -285,62 +285,39 @@ def test_a_reset_waits_for_jobs_and_forgets_every_block(four):
     assert four.load("edcb").success
 
 
-def private_ranges(least_bytes):
-    """Yield (start, end) of this process's private writable memory, the large parts."""
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            addresses, permissions = line.split()[:2]
-            start, end = (int(address, 16) for address in addresses.split("-"))
-            if permissions == "rw-p" and end - start >= least_bytes:
-                yield start, end
-
-
-def flip_a_byte_of_the_tier(tier, letter, next_letter):
-    """Change a byte of a block where it lies in the tier's memory, before another block.
-
-    The two are to be letters that no other test uses: freed memory may hold what others had.
-    """
-    next_block = next_letter.encode() * 64
-    ranges = list(private_ranges(tier.stats().data_bytes))
-    with open("/proc/self/mem", "r+b", buffering=0) as memory:
-        for start, end in ranges:
-            memory.seek(start)
-            content = memory.read(end - start)
-            # The two are neighbours nowhere else but in a primary buffer.
-            for found in re.finditer(letter.encode() + b"{64}", content):
-                if content[found.end() : found.end() + 64] == next_block:
-                    memory.seek(start + found.start() + 40)
-                    memory.write(b"!")
-                    return
-    raise AssertionError("the block was not found in memory")
+def flip_a_bit_of_the_tier(tier, letter, first_letter):
+    """Change a block where it lies in the tier's memory."""
+    memory = TierMemory(tier, first_letter.encode() * 64)
+    memory.flip_last_bit(letter.encode() * 64)
+    memory.close()
 
 
 def test_a_block_whose_bytes_changed_fails_alone_and_is_forgotten():
-    driver = HostDriver(slots=50_000, verify="crc32c", enable_kv_events=True)
-    driver.store("abVW")
+    driver = HostDriver(slots=8, verify="crc32c", enable_kv_events=True)
+    driver.store("abcd")
     driver.primary[:] = 0
-    flip_a_byte_of_the_tier(driver.tier, "V", "W")
-    assert driver.look("V") is HIT
-    result = driver.load("abVW")
+    flip_a_bit_of_the_tier(driver.tier, "c", "a")
+    assert driver.look("c") is HIT
+    result = driver.load("abcd")
     assert not result.success
-    assert result.successful_keys == keys_of("abW")
+    assert result.successful_keys == keys_of("abd")
     assert result.transfer_bytes == 3 * 64
-    assert driver.rows_as_letters(4) == "ab.W"
-    assert driver.look("V") is MISS
+    assert driver.rows_as_letters(4) == "ab.d"
+    assert driver.look("c") is MISS
     assert driver.tier.stats().blocks_corrupt == 1
-    assert events_as_text(driver.tier) == "+abVW -V"
-    assert driver.load("abW").success
-    assert driver.store("V").success
-    assert driver.load("V").success
+    assert events_as_text(driver.tier) == "+abcd -c"
+    assert driver.load("abd").success
+    assert driver.store("c").success
+    assert driver.load("c").success
     driver.tier.shutdown()
 
 
 def test_a_block_whose_bytes_changed_is_loaded_where_nobody_verifies():
-    driver = HostDriver(slots=50_000)
-    driver.store("YZ")
+    driver = HostDriver(slots=8)
+    driver.store("cd")
     driver.primary[:] = 0
-    flip_a_byte_of_the_tier(driver.tier, "Y", "Z")
-    assert driver.load("Y").success
+    flip_a_bit_of_the_tier(driver.tier, "c", "c")
+    assert driver.load("c").success
     assert driver.rows_as_letters(1) == "?"
     driver.tier.shutdown()
 

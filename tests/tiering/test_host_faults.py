@@ -1,5 +1,5 @@
-"""A host tier whose caller's own code fails, calls back or ends the tier in the middle of a call,
-and one for which memory runs out at any allocation.
+"""A host tier whose caller's own code fails, calls back or ends the tier in the middle of a
+call, and one for which memory runs out at any allocation.
 """
 
 import contextlib
@@ -341,7 +341,9 @@ def test_a_result_type_that_collects_results_gets_each_once(place):
 
 
 def test_a_result_type_may_end_the_tier():
-    tier = TierWith(job_result=Faulty(JobResult, {2}, lambda: tier.shutdown()))
+    result_type = Faulty(JobResult, {2})
+    tier = TierWith(job_result=result_type)
+    result_type.action = tier.shutdown
     for job_id, letter in enumerate("abc", 1):
         tier.store(job_id, letter)
     assert [result.job_id for result in tier.get_finished_jobs()] == [1, 2, 3]
@@ -386,8 +388,8 @@ def test_an_event_type_that_raises_loses_no_event(failing):
         tier.take_events()
     tier.store(6, "g")
     told = changes(tier.take_events()) + changes(tier.take_events())
-    expected = "+a +b +c +d -a +e -b +f -c +g".split()
-    assert told == [(keys_of(name)[0], sign == "-") for sign, name in expected]
+    expected = zip("++++-+-+-+", keys_of("abcdaebfcg"), strict=True)
+    assert told == [(key, sign == "-") for sign, key in expected]
     tier.shutdown()
 
 
@@ -403,7 +405,9 @@ def test_an_event_type_that_takes_events_gets_none():
 
 
 def test_an_event_type_may_end_the_tier():
-    tier = TierWith(event=Faulty(OffloadingEvent, {1}, lambda: tier.shutdown()))
+    event_type = Faulty(OffloadingEvent, {1})
+    tier = TierWith(event=event_type)
+    event_type.action = tier.shutdown
     tier.store(1, "a")
     assert changes(tier.take_events()) == [(keys_of("a")[0], False)]
     assert tier.take_events() == []
@@ -424,8 +428,8 @@ def test_events_that_could_not_be_told_go_with_the_tier():
 def outcomes_without_memory(call, most_failures):
     """Call until it succeeds, with one more of the interpreter's allocations granted each time.
 
-    After those it grants, `most_failures` are refused, 0 for all that follow. Yields MemoryError
-    for each call that raises it, and at last the result of the one that does not.
+    After those it grants, `most_failures` are refused, 0 for all that follow. Yields
+    MemoryError for each call that raises it, and at last the result of the one that does not.
     """
     _testcapi = pytest.importorskip("_testcapi")
     for granted in range(1000):

@@ -14,9 +14,11 @@ ROWS, BLOCK_BYTES = 8, 16
 class Driver:
     """Names keys by letters and jobs by numbers."""
 
-    def __init__(self, slots):
+    def __init__(self, slots, **parameters):
         self.primary = np.arange(ROWS * BLOCK_BYTES, dtype=np.uint8).reshape(ROWS, BLOCK_BYTES)
-        self.tier = ModelTier(None, self.primary.data, "host", capacity=slots * BLOCK_BYTES)
+        self.tier = ModelTier(
+            None, self.primary.data, "host", capacity=slots * BLOCK_BYTES, **parameters
+        )
         self.tier.hold_jobs = True
         self.jobs = 0
 
@@ -182,3 +184,52 @@ def test_a_job_id_is_in_use_until_its_result_is_collected(three):
     assert len(three.finish()) == 1
     three.jobs = 0
     three.store("b")
+
+
+def test_drops_are_told_apart_by_what_held_the_slots(three):
+    three.store("abcde")
+    three.finish()
+    three.tier.lookup(b"a", CONTEXT)
+    three.store("xyz", first_row=5)
+    three.end_step()
+    three.store("w", first_row=5)
+    stats = three.tier.stats()
+    assert stats.blocks_dropped_oversized == 2
+    assert (stats.blocks_dropped_promised, stats.slots_promised) == (1, 0)
+    three.store("uvt", first_row=5)
+    assert three.tier.stats().blocks_dropped_busy == 3
+
+
+@pytest.mark.parametrize("verify", [None, "crc32c"])
+def test_a_damaged_block_fails_alone_where_blocks_are_verified(verify):
+    driver = Driver(slots=3, verify=verify, enable_kv_events=True)
+    driver.store("ab")
+    driver.finish()
+    driver.tier.damage(b"b")
+    driver.load("ab", first_row=4)
+    (result,) = driver.finish()
+    assert (driver.primary[4] == driver.primary[0]).all()
+    if verify:
+        assert (result.success, result.successful_keys) == (False, [b"a"])
+        assert driver.look_up("ab") == [HIT, MISS]
+        assert driver.tier.stats().blocks_corrupt == 1
+    else:
+        assert result.success
+        assert (driver.primary[5] != driver.primary[1]).sum() == 1
+    events = [(event.keys, event.removed) for event in driver.tier.take_events()]
+    assert events == [([b"a", b"b"], False), ([b"b"], True)][: 2 if verify else 1]
+
+
+def test_events_tell_each_change_once_and_in_order():
+    driver = Driver(slots=2, enable_kv_events=True)
+    driver.store("ab")
+    driver.finish()
+    driver.store("c")
+    driver.finish()
+    driver.tier.reset()
+    changes = [
+        (key, event.removed) for event in driver.tier.take_events() for key in event.keys
+    ]
+    assert changes[:4] == [(b"a", False), (b"b", False), (b"b", True), (b"c", False)]
+    assert sorted(changes[4:]) == [(b"a", True), (b"c", True)]
+    assert driver.tier.take_events() == []
