@@ -114,15 +114,15 @@ static void append(kvreg_cache *cache, slot_list *list, uint32_t slot)
 
 static void take_out(kvreg_cache *cache, slot_list *list, uint32_t slot)
 {
-    kvreg_slot_rest rest = cache->rests[slot];
-    if (rest.previous == KVREG_NO_SLOT)
-        list->first = rest.next;
+    uint32_t previous = cache->rests[slot].previous, next = cache->rests[slot].next;
+    if (previous == KVREG_NO_SLOT)
+        list->first = next;
     else
-        cache->rests[rest.previous].next = rest.next;
-    if (rest.next == KVREG_NO_SLOT)
-        list->last = rest.previous;
+        cache->rests[previous].next = next;
+    if (next == KVREG_NO_SLOT)
+        list->last = previous;
     else
-        cache->rests[rest.next].previous = rest.previous;
+        cache->rests[next].previous = previous;
 }
 
 /* -- Events -------------------------------------------------------------------------------- */
