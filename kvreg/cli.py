@@ -14,6 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from kvreg._version import __version__
 from kvreg.replay.engine import Engine
 from kvreg.replay.report import Report, format_report, summarise
 from kvreg.replay.trace import Request, TraceError, read_trace
@@ -30,6 +31,12 @@ EXIT_INTERRUPTED = 130
 _REPLAY_SUMMARY = "replay a trace through a host tier; report hits, speed and faults"
 _REPLAY_EPILOG = (
     "SIZE is a number of bytes, or digits with the suffix B, KiB, MiB, GiB or TiB. "
+    "The report: prefix hits are blocks found while all before them were found too; the "
+    "primary ones are had without a host tier, the host ones are what it adds. A request's "
+    "blocks beyond the primary tier's rows are computed and not kept, and an id that a request "
+    "repeats counts once. Bandwidths are 10^9 bytes a second from a job's submission to its "
+    "end. Scheduler is the time in calls of the tier; wait, the time spent waiting for copies. "
+    "A partial job served some of its blocks; a lost one never had a result. "
     "Exit codes: 0 success; 1 a block was corrupted or a job lost; 2 bad options or input; "
     "3 the report could not be written; 130 interrupted."
 )
@@ -56,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kvreg", description="KV-cache tiers in host memory for LLM inference engines."
     )
+    parser.add_argument("--version", action="version", version=f"kvreg {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_replay_options(
         commands.add_parser(
@@ -79,7 +87,8 @@ def _add_replay_options(replay: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         type=_size,
         default="64KiB",
-        help="size of a block (default: %(default)s)",
+        help="bytes of a block's KV, which one of the trace's ids stands for: tokens a block "
+        "x bytes of KV a token (default: %(default)s)",
     )
     replay.add_argument(
         "--primary-blocks",

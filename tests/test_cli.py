@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import kvreg
 from kvreg import cli
 from kvreg.cli import main
 from kvreg.tiering._host import EVICTION_POLICIES
@@ -279,3 +280,10 @@ def test_python_m_kvreg_is_the_same_command():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "kvreg replay: error: argument --limit" in done.stderr
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"kvreg {kvreg.__version__}\n"

@@ -425,21 +425,37 @@ cdef class NativeTier:
         )
 
     def has_pending_work(self):
-        """Whether a job is in flight or a result waits to be collected."""
+        """Whether a job is in flight or a result waits to be collected.
+
+        Raises:
+            RuntimeError: the tier is shut down, or was inherited by fork().
+        """
         self._check_usable()
         return kvreg_tier_pending(self._tier) or len(self._results) > 0
 
     def on_request_finished(self, req_context):
-        """Learn that no further call will name this request; nothing is kept for it."""
+        """Learn that no further call will name this request; nothing is kept for it.
+
+        Raises:
+            RuntimeError: the tier is shut down, or was inherited by fork().
+        """
         self._check_usable()
 
     def on_schedule_end(self, context):
-        """Close the step: what lookups promised in it may be evicted."""
+        """Close the step: what lookups promised in it may be evicted. `context` is not read.
+
+        Raises:
+            RuntimeError: the tier is shut down, or was inherited by fork().
+        """
         self._check_usable()
         kvreg_tier_end_step(self._tier)
 
     def drain_jobs(self):
-        """Wait, without the GIL, until every job submitted before this call has its result."""
+        """Wait, without the GIL, until every job submitted before this call has its result.
+
+        Raises:
+            RuntimeError: the tier is shut down, or was inherited by fork().
+        """
         self._check_usable()
         with nogil:
             kvreg_tier_drain(self._tier)

@@ -29,11 +29,13 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
     Args:
         offloading_spec: The engine's offloading configuration; not used.
         primary_kv_view: The primary tier's buffer, shape ``(num_blocks, row)``, whose rows are
-            contiguous bytes; a block is one row. The tier holds a view of its own on the buffer
-            until ``shutdown``.
+            contiguous bytes, of items of any type but Python objects; a block is one row. From
+            a read-only one blocks are stored, and loads are refused. The tier holds a view of
+            its own on the buffer until ``shutdown``.
         tier_type: The name under which the engine's configuration asked for the tier.
         capacity: Memory for blocks, in bytes or as ``"4GiB"``; ``capacity // block bytes`` fit.
-            Metadata, at most 128 bytes a block, comes on top; see ``stats``.
+            Metadata, at most 128 bytes a block and then up to whole pages, comes on top; see
+            ``stats``.
         num_threads: Worker threads, 1 to 1024. Default: the CPUs that the process may use, by
             affinity and cgroup quota, less one for the scheduler, and at most 8.
         worker_cpus: A CPU number for each worker thread, to pin it there.
@@ -83,6 +85,10 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         # nothing here may keep the buffer mapped.
         self.offloading_spec = offloading_spec
         self.tier_type = tier_type
+        if not isinstance(enable_kv_events, bool):
+            raise ValueError(
+                f"enable_kv_events must be True or False, not {enable_kv_events!r}"
+            )
         if verify not in (None, "crc32c"):
             raise ValueError(f"verify must be None or 'crc32c', not {verify!r}")
         cpus = None if worker_cpus is None else [_cpu_number(cpu) for cpu in worker_cpus]
