@@ -593,10 +593,11 @@ static void end_close(kvreg_tier *tier)
     kvreg_os_mutex_unlock(&tier->results_lock);
 }
 
-/* Locks and threads of a tier that came through fork() are in no known state. */
+/* Locks and threads of a tier that came through fork() are in no known state. Where the parent was
+ * unmapping it at that moment, nobody can say what is left, and it stays. */
 static void close_inherited(kvreg_tier *tier)
 {
-    if (tier->phase < CLOSED) {
+    if (tier->phase < WITHOUT_CACHE) {
         tier->phase = CLOSED;
         unmap_all(tier);
     }
