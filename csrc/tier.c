@@ -154,7 +154,6 @@ static void finish(tier_job *job)
     append(&tier->results, job);
     tier->stats.results++;
     count_copied(&tier->stats, job);
-    /* Under the lock: once it is free, a thread in kvreg_tier_close may end the condition. */
     kvreg_os_condition_wake_all(&tier->finished);
     kvreg_os_mutex_unlock(&tier->results_lock);
 }
@@ -553,7 +552,8 @@ bool kvreg_tier_inherited(const kvreg_tier *tier)
     return tier->forks != kvreg_os_fork_count();
 }
 
-/* Begins the end of a tier and waits until no job is in flight and no thread waits for one; false when another thread has begun it: then waits for that one. */
+/* Begins the end of a tier and waits until no job is in flight and no thread waits for one. False
+ * when another thread has begun it: then waits for the end of that. */
 static bool begin_close(kvreg_tier *tier)
 {
     kvreg_os_mutex_lock(&tier->results_lock);
