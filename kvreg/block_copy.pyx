@@ -16,8 +16,6 @@ from kvreg.row_ids cimport fill_row_ids
 
 __all__ = ["copy_blocks"]
 
-cdef int MOST_THREADS = 1024
-
 
 cdef class Side:
     """One side of a copy: an exported buffer, seen as rows."""
@@ -93,8 +91,8 @@ cdef uint32_t thread_count(object threads) except 0:
         count = index(threads)
     except TypeError:
         raise TypeError(f"threads must be an int, not {type(threads).__name__}") from None
-    if not 1 <= count <= MOST_THREADS:
-        raise ValueError(f"threads must be 1 to {MOST_THREADS}, not {count}")
+    if not 1 <= count <= KVREG_WORKERS_MAX:
+        raise ValueError(f"threads must be 1 to {<int>KVREG_WORKERS_MAX}, not {count}")
     return count
 
 

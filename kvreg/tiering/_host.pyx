@@ -22,10 +22,6 @@ cdef extern from "Python.h":
     Py_buffer *PyMemoryView_GET_BUFFER(object view)
 
 
-cdef enum:
-    MOST_WORKERS = 1024
-
-
 cdef tuple policy_names():
     cdef list names = []
     cdef size_t i = 0
@@ -36,6 +32,7 @@ cdef tuple policy_names():
 
 
 EVICTION_POLICIES = policy_names()
+MOST_WORKERS = KVREG_WORKERS_MAX
 
 
 cdef int fill_key(object key, kvreg_key *out) except -1:
@@ -94,9 +91,9 @@ cdef kvreg_key *new_keys(tuple keys) except NULL:
 
 
 cdef int fill_cpus(tuple worker_cpus, uint32_t workers, int *out) except -1:
-    """Write a CPU's number for each worker to `out`, which has room for MOST_WORKERS."""
+    """Write a CPU's number for each worker to `out`, which has room for KVREG_WORKERS_MAX."""
     cdef Py_ssize_t i, n = len(worker_cpus)
-    if n != workers or n > MOST_WORKERS:
+    if n != workers or n > KVREG_WORKERS_MAX:
         raise ValueError(f"worker_cpus has {n} CPUs for {workers} threads")
     for i in range(n):
         out[i] = worker_cpus[i]
@@ -239,7 +236,7 @@ cdef class NativeTier:
         """
         cdef kvreg_tier_config config
         cdef kvreg_error error
-        cdef int cpus[MOST_WORKERS]
+        cdef int cpus[KVREG_WORKERS_MAX]
         cdef bytes policy_name = as_policy_name(policy)
         cdef dict jobs = {}, results = {}
         miss, hit, retry = lookup_results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from kvreg.tiering._host import NativeTier
+from kvreg.tiering._host import MOST_WORKERS, NativeTier
 from kvreg.tiering.base import (
     JobResult,
     LookupResult,
@@ -16,8 +16,6 @@ from kvreg.tiering.base import (
 )
 from kvreg.tiering.sizes import parse_bytes
 from kvreg.tiering.stats import TierStats
-
-_MOST_THREADS = 1024
 
 
 class HostMemoryTier(NativeTier, SecondaryTierManager):
@@ -132,9 +130,9 @@ def _worker_count(num_threads: int | None, cpus: list[int] | None) -> int:
     """Return the number of workers, 0 for the default."""
     if num_threads is None:
         return 0 if cpus is None else _worker_count(len(cpus), cpus)
-    if not _is_int(num_threads) or not 1 <= num_threads <= _MOST_THREADS:
+    if not _is_int(num_threads) or not 1 <= num_threads <= MOST_WORKERS:
         raise ValueError(
-            f"num_threads must be an int from 1 to {_MOST_THREADS}, not {num_threads!r}"
+            f"num_threads must be an int from 1 to {MOST_WORKERS}, not {num_threads!r}"
         )
     return num_threads
 
