@@ -1,9 +1,12 @@
 """Builds the extension modules; everything else about the package stands in pyproject.toml."""
 
+from glob import glob
+
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 INCLUDE = ["csrc", "csrc/include"]
+HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
 # No -march: one wheel runs on every CPU of its architecture, and the copy kernels carry their
 # own target attributes.
 COMPILE = ["-std=c11", "-O3", "-fvisibility=hidden", "-pthread"]
@@ -40,6 +43,7 @@ def extension(module: str, c_sources: list[str]) -> Extension:
         module,
         sources=[module.replace(".", "/") + ".pyx", *c_sources],
         include_dirs=INCLUDE,
+        depends=HEADERS,
         extra_compile_args=COMPILE,
         extra_link_args=["-pthread"],
     )
@@ -49,6 +53,7 @@ setup(
     ext_modules=cythonize(
         [
             extension("kvreg.specs", ["csrc/python/type_tag.c"]),
+            extension("kvreg.buffer_format", []),
             extension("kvreg.core_error", []),
             extension("kvreg.block_copy", [*COPY, "csrc/copy_threads.c"]),
             extension("kvreg.row_ids", []),

@@ -5,8 +5,11 @@
 /* How far ahead of the key at hand a batch prefetches: the entry first, then what it names. */
 enum { ENTRY_AHEAD = 16, SLOT_AHEAD = 8 };
 
-/* Slots of one region that are settled or returned under one hold of the lock: a microsecond or
- * two, so that a lookup never waits longer for a worker. */
+/* The same for the victims of a store. */
+enum { VICTIM_AHEAD = 2 };
+
+/* Slots that are settled under one hold of the lock: a microsecond or two, so that a lookup never
+ * waits longer for a worker. */
 enum { SLOTS_A_HOLD = 64 };
 
 /* A doomed slot's block is forgotten, and loads still read it. */
@@ -28,11 +31,12 @@ struct kvreg_region {
     uint32_t step;        /* number of the running step; never 0 */
     uint32_t untouched;   /* slots from this number on have never been used */
     slot_list free;       /* slots that were used and are free again */
-    bool aside_released;  /* a slot set aside may have become evictable since it was */
     /* Slots that the policy offered as victims in this step and that could not be evicted, the
      * policy's first choice first. They go back when the step ends, so that a search passes each
      * at most once a step. */
     slot_list aside;
+    uint32_t released;    /* the first slot in `aside` that may have become evictable there; all
+                           * before it are not. KVREG_NO_SLOT: none is */
     kvreg_cache_stats stats;
 };
 
@@ -88,6 +92,7 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
     cache->region->step = 1;
     cache->region->free = (slot_list){ KVREG_NO_SLOT, KVREG_NO_SLOT };
     cache->region->aside = (slot_list){ KVREG_NO_SLOT, KVREG_NO_SLOT };
+    cache->region->released = KVREG_NO_SLOT;
     policy->init(cache->policy_state, slots);
 }
 
@@ -111,15 +116,15 @@ static void append(kvreg_cache *cache, slot_list *list, uint32_t slot)
 
 static void take_out(kvreg_cache *cache, slot_list *list, uint32_t slot)
 {
-    kvreg_slot_rest rest = cache->rests[slot];
-    if (rest.previous == KVREG_NO_SLOT)
-        list->first = rest.next;
+    uint32_t previous = cache->rests[slot].previous, next = cache->rests[slot].next;
+    if (previous == KVREG_NO_SLOT)
+        list->first = next;
     else
-        cache->rests[rest.previous].next = rest.next;
-    if (rest.next == KVREG_NO_SLOT)
-        list->last = rest.previous;
+        cache->rests[previous].next = next;
+    if (next == KVREG_NO_SLOT)
+        list->last = previous;
     else
-        cache->rests[rest.next].previous = rest.previous;
+        cache->rests[next].previous = previous;
 }
 
 /* -- Events -------------------------------------------------------------------------------- */
@@ -151,24 +156,31 @@ static bool evictable(const kvreg_cache *cache, uint32_t number)
            slot->promised_step != cache->region->step;
 }
 
+static void take_from_aside(kvreg_cache *cache, uint32_t slot)
+{
+    struct kvreg_region *region = cache->region;
+    if (region->released == slot)
+        region->released = cache->rests[slot].next;
+    take_out(cache, &region->aside, slot);
+}
+
 /* The first slot set aside that has become evictable, taken from the list. */
 static uint32_t take_released(kvreg_cache *cache)
 {
-    uint32_t slot = cache->region->aside.first;
+    uint32_t slot = cache->region->released;
     while (slot != KVREG_NO_SLOT && !evictable(cache, slot))
         slot = cache->rests[slot].next;
-    if (slot == KVREG_NO_SLOT)
-        cache->region->aside_released = false;
-    else
-        take_out(cache, &cache->region->aside, slot);
+    cache->region->released = slot;
+    if (slot != KVREG_NO_SLOT)
+        take_from_aside(cache, slot);
     return slot;
 }
 
 /* The slot to evict, taken from every list; KVREG_NO_SLOT when none can be. */
 static uint32_t take_victim(kvreg_cache *cache)
 {
-    uint32_t slot;
-    if (cache->region->aside_released && (slot = take_released(cache)) != KVREG_NO_SLOT)
+    uint32_t slot = take_released(cache);
+    if (slot != KVREG_NO_SLOT)
         return slot;
     while ((slot = cache->policy->take_victim(cache->policy_state)) != KVREG_NO_SLOT) {
         if (evictable(cache, slot))
@@ -177,6 +189,18 @@ static uint32_t take_victim(kvreg_cache *cache)
         append(cache, &cache->region->aside, slot);
     }
     return KVREG_NO_SLOT;
+}
+
+/* Brings near what evicting the next victims will touch: of one the slot, of an earlier one, whose
+ * slot has arrived, its entry in the index. */
+static void prefetch_victims(const kvreg_cache *cache)
+{
+    uint32_t later = cache->policy->foresee(cache->policy_state, VICTIM_AHEAD);
+    uint32_t sooner = cache->policy->foresee(cache->policy_state, VICTIM_AHEAD / 2);
+    if (later != KVREG_NO_SLOT)
+        __builtin_prefetch(&cache->slots[later], 1);
+    if (sooner != KVREG_NO_SLOT)
+        kvreg_index_prefetch_entry(&cache->index, cache->slots[sooner].hash);
 }
 
 /* A slot for a new block, in no list and not in the index: a free one, or else a victim's. */
@@ -194,6 +218,7 @@ static uint32_t take_slot(kvreg_cache *cache)
         slot = take_victim(cache);
         if (slot == KVREG_NO_SLOT)
             return slot;
+        prefetch_victims(cache);
         add_event(cache, slot, true);
         cache->policy->evicted(cache->policy_state, slot, cache->slots[slot].hash);
         kvreg_index_remove(&cache->index, slot);
@@ -217,7 +242,7 @@ static void forget(kvreg_cache *cache, uint32_t number)
     add_event(cache, number, true);
     kvreg_index_remove(&cache->index, number);
     if (slot->place == ASIDE)
-        take_out(cache, &cache->region->aside, number);
+        take_from_aside(cache, number);
     else
         cache->policy->remove(cache->policy_state, number);
     slot->place = NOWHERE;
@@ -232,7 +257,7 @@ static void forget(kvreg_cache *cache, uint32_t number)
 
 static void put_back(kvreg_cache *cache, uint32_t slot)
 {
-    take_out(cache, &cache->region->aside, slot);
+    take_from_aside(cache, slot);
     cache->slots[slot].place = IN_POLICY;
     cache->policy->put_back(cache->policy_state, slot);
 }
@@ -339,6 +364,22 @@ static size_t keep_present(kvreg_cache *cache, kvreg_key *keys, size_t n)
     return kept;
 }
 
+/* The keys of a call so far, by their hashes: may take a new key for one of them, and never one of
+ * them for a new one. Spares most keys a second search of the index. */
+typedef struct key_filter {
+    uint64_t words[128];
+} key_filter;
+
+/* Whether the key may be in the filter already; it is from now on. */
+static bool may_repeat(key_filter *filter, const kvreg_key *key)
+{
+    uint64_t *word = &filter->words[key->hash / 64 % 128];
+    uint64_t bit = (uint64_t)1 << key->hash % 64;
+    bool seen = (*word & bit) != 0;
+    *word |= bit;
+    return seen;
+}
+
 /* The counter of keys dropped for what holds the slots, when `held` are the call's own. */
 static uint64_t *drop_counter(struct kvreg_region *region, size_t held)
 {
@@ -355,12 +396,14 @@ static size_t place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t
 {
     size_t placed = 0;
     uint64_t *counter = NULL;
+    key_filter earlier = { { 0 } };
     *dropped = 0;
     for (size_t i = 0; i < n; i++) {
         if (keys[i].slot != KVREG_NO_SLOT)
             continue;
-        /* An earlier key of the call may be the same one. */
-        uint32_t slot = kvreg_index_find(&cache->index, &keys[i]);
+        uint32_t slot = KVREG_NO_SLOT;
+        if (may_repeat(&earlier, &keys[i]))
+            slot = kvreg_index_find(&cache->index, &keys[i]);
         if (slot == KVREG_NO_SLOT && *dropped == 0) {
             slot = take_slot(cache);
             if (slot == KVREG_NO_SLOT) {
@@ -408,8 +451,7 @@ bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n,
     return reserved;
 }
 
-/* Calls `settle` for each slot. Lets go of the lock now and then, so that a lookup waits for a
- * microsecond or two at most. */
+/* Calls `settle` for each slot. */
 static void settle_slots(kvreg_cache *cache, const uint32_t *slots, size_t n,
                          void (*settle)(kvreg_cache *cache, uint32_t slot))
 {
@@ -420,8 +462,8 @@ static void settle_slots(kvreg_cache *cache, const uint32_t *slots, size_t n,
         lock(cache);
         for (size_t i = first; i < end; i++) {
             settle(cache, slots[i]);
-            if (cache->slots[slots[i]].place == ASIDE)
-                cache->region->aside_released = true;
+            if (cache->slots[slots[i]].place == ASIDE && evictable(cache, slots[i]))
+                cache->region->released = cache->region->aside.first;
         }
         unlock(cache);
     }
@@ -527,7 +569,6 @@ void kvreg_cache_end_step(kvreg_cache *cache)
     region->step = region->step == UINT32_MAX ? 1 : region->step + 1;
     while (region->aside.last != KVREG_NO_SLOT)
         put_back(cache, region->aside.last);
-    region->aside_released = false;
     region->stats.promised = 0;
     unlock(cache);
 }

@@ -6,8 +6,10 @@
  * promised by a lookup in the running step, it is not evicted. A block that is forgotten while a
  * load reads it is in no lookup any more; its slot is free when the last such load ends.
  *
- * One lock, the cache lock, guards all of it; every function takes it, for the time of a few keys
- * or of one call's keys, and never during a copy. Any thread may call.
+ * One lock, the cache lock, guards all of it. Every function takes it, never during a copy: for the
+ * time of a few keys or of one call's keys, kvreg_cache_clear for that of all slots and
+ * kvreg_cache_end_step for that of the slots that searches of the step passed over. Any thread may
+ * call.
  *
  * The keys that a function takes are the caller's; it sets their `hash` and `slot`. */
 #ifndef KVREG_CACHE_H

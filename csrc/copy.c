@@ -2,7 +2,8 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
-#include <stdlib.h>
+
+#include "os.h"
 
 static char *row_at(const kvreg_rows *side, size_t row)
 {
@@ -57,7 +58,7 @@ typedef struct row_set {
 static kvreg_status make_row_set(row_set *set, size_t rows, kvreg_error *error)
 {
     set->rows = rows <= UINT32_MAX ? rows : (size_t)UINT32_MAX + 1;
-    set->words = calloc(set->rows / 64 + 1, sizeof *set->words);
+    set->words = kvreg_os_alloc_zeroed((set->rows / 64 + 1) * sizeof *set->words);
     return set->words != NULL ? KVREG_OK
                               : kvreg_fail(error, KVREG_E_MEMORY,
                                            "no memory for a set of %zu rows", set->rows);
@@ -106,7 +107,7 @@ static kvreg_status check_overlap(const kvreg_rows *dst, const uint32_t *dst_ids
                                 "src row %" PRIu32 " (src_ids[%zu]) overlaps dst row %zu, which "
                                 "is written", src_ids[i], i, row);
     }
-    free(written.words);
+    kvreg_os_free(written.words);
     return status;
 }
 
@@ -136,7 +137,7 @@ kvreg_status kvreg_copy_repeats(const uint32_t *ids, size_t n, size_t rows, bool
         *repeats = has_row(&seen, ids[i]);
         add_row(&seen, ids[i]);
     }
-    free(seen.words);
+    kvreg_os_free(seen.words);
     return KVREG_OK;
 }
 

@@ -4,7 +4,7 @@
 
 #include "kvreg/copy.h"
 
-/* Checks a copy as kvreg_copy_check() does, starts up to `threads` threads (1 to 1024), lets them
+/* Checks a copy as kvreg_copy_check() does, starts up to `threads` threads (1 to KVREG_WORKERS_MAX), lets them
  * copy with `kernel`, and ends them. A copy too small to be worth a second thread runs on the
  * caller's, and so does one that names a destination row twice: the outcome is always that of
  * copying in order. KVREG_E_SYSTEM: the system would not start a thread. */

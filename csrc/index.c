@@ -149,14 +149,8 @@ void kvreg_index_prefetch_entry(const kvreg_index *index, uint32_t hash)
 
 void kvreg_index_prefetch_slot(const kvreg_index *index, uint32_t hash)
 {
-    uint32_t position = home(index, hash);
-    for (;; position = following(index, position)) {
-        kvreg_index_entry entry = index->entries[position];
-        if (entry.slot_after == 0)
-            return;
-        if (entry.hash == hash) {
-            __builtin_prefetch(&index->slots[entry.slot_after - 1], 1);
-            return;
-        }
-    }
+    /* Most keys are in the first entry of their probe; to go on costs more than it gains. */
+    kvreg_index_entry entry = index->entries[home(index, hash)];
+    if (entry.slot_after != 0 && entry.hash == hash)
+        __builtin_prefetch(&index->slots[entry.slot_after - 1], 1);
 }

@@ -34,6 +34,11 @@ void *kvreg_os_alloc(size_t bytes)
     return malloc(bytes);
 }
 
+void *kvreg_os_alloc_zeroed(size_t bytes)
+{
+    return calloc(1, bytes);
+}
+
 void kvreg_os_free(void *memory)
 {
     free(memory);

@@ -11,8 +11,9 @@
 
 /* -- Memory -------------------------------------------------------------------------------- */
 
-/* Uninitialised bytes for small, short-lived objects; NULL when there are none. */
+/* Bytes of the C library's heap, uninitialised or zero; NULL when there are none. */
 void *kvreg_os_alloc(size_t bytes);
+void *kvreg_os_alloc_zeroed(size_t bytes);
 void kvreg_os_free(void *memory);
 
 /* Private pages, zero until written, each taken from the machine when it is first touched;

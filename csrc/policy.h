@@ -29,6 +29,9 @@ typedef struct kvreg_policy {
     void (*remove)(void *state, uint32_t slot);
     /* Takes out the slot to evict next; KVREG_NO_SLOT when there is none. */
     uint32_t (*take_victim)(void *state);
+    /* The slot that take_victim is likely to return after `others` more: a hint, to prefetch by.
+     * KVREG_NO_SLOT when there is none. */
+    uint32_t (*foresee)(const void *state, uint32_t others);
     /* Undoes a take_victim, the latest first: the slot is the one to evict next again. */
     void (*put_back)(void *state, uint32_t slot);
     /* Learns that a slot that is taken out lost its block, whose key has this hash. */

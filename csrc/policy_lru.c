@@ -53,6 +53,13 @@ static uint32_t lru_take_victim(void *state)
     return victim;
 }
 
+static uint32_t lru_foresee(const void *state, uint32_t others)
+{
+    const lru *list = state;
+    uint32_t slot = kvreg_ring_peek(list->nodes, list->end, others);
+    return slot == list->end ? KVREG_NO_SLOT : slot;
+}
+
 static void lru_put_back(void *state, uint32_t slot)
 {
     lru *list = state;
@@ -72,6 +79,7 @@ const kvreg_policy kvreg_policy_lru = {
     .use = lru_use,
     .remove = lru_remove,
     .take_victim = lru_take_victim,
+    .foresee = lru_foresee,
     .put_back = lru_put_back,
     .evicted = lru_evicted,
 };

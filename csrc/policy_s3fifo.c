@@ -16,8 +16,9 @@
  * Slots that were put back come before both queues. One that is used there goes to the end of its
  * queue that is evicted last, so that the order of uses, tail first, is the order there, too.
  *
- * A search moves the blocks that it finds used, and takes a use off each: constant time a call on
- * average, though one search may go round the whole main queue three times. */
+ * A search moves the blocks that it finds used, each for a use or for its way out of the small
+ * queue: constant time a call on average. Where very many in a row were used, a search ends after
+ * MOST_MOVES of them, used or not: no caller is to wait while it goes round a large main queue. */
 #include "ghosts.h"
 #include "policy.h"
 #include "ring.h"
@@ -27,6 +28,7 @@ enum {
     SLOTS_A_SMALL_SLOT = 10, /* the small queue's share is one slot of so many */
     FREQUENCY_MAX = 3,
     FREQUENCY_TO_STAY = 2,   /* at the end of the small queue */
+    MOST_MOVES = 1000,       /* in one search: some tens of microseconds */
 };
 
 /* The rings; the slots enter them at the back and leave them at the front. */
@@ -174,15 +176,23 @@ static bool goes_on(s3fifo *queues, uint32_t slot)
 static uint32_t s3fifo_take_victim(void *state)
 {
     s3fifo *queues = state;
-    for (;;) {
+    for (uint32_t moves = 0;; moves++) {
         enum ring ring = ring_to_search(queues);
         if (is_empty(queues, ring))
             return KVREG_NO_SLOT;
         uint32_t slot = front_of(queues, ring);
         leave(queues, slot);
-        if (!goes_on(queues, slot))
+        if (moves == MOST_MOVES || !goes_on(queues, slot))
             return slot;
     }
+}
+
+static uint32_t s3fifo_foresee(const void *state, uint32_t others)
+{
+    const s3fifo *queues = state;
+    uint32_t end = end_of(queues, ring_to_search(queues));
+    uint32_t slot = kvreg_ring_peek(queues->nodes, end, others);
+    return slot == end ? KVREG_NO_SLOT : slot;
 }
 
 static void s3fifo_put_back(void *state, uint32_t slot)
@@ -207,6 +217,7 @@ const kvreg_policy kvreg_policy_s3fifo = {
     .use = s3fifo_use,
     .remove = s3fifo_remove,
     .take_victim = s3fifo_take_victim,
+    .foresee = s3fifo_foresee,
     .put_back = s3fifo_put_back,
     .evicted = s3fifo_evicted,
 };

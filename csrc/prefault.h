@@ -12,9 +12,8 @@ typedef struct kvreg_prefault kvreg_prefault;
 kvreg_status kvreg_prefault_start(void *memory, size_t bytes, kvreg_prefault **prefault,
                                   kvreg_error *error);
 
-/* Ends the thread, wherever it is: before the mapping goes. Waits for a small part of
- * its work, at most for one huge page. In a child made by fork() there is no thread
- * to wait for. */
+/* Ends the thread, wherever it is: before the mapping goes. Waits for a small part of its work, at
+ * most for one huge page. In a child made by fork() there is no thread to wait for. */
 void kvreg_prefault_stop(kvreg_prefault *prefault);
 
 #endif

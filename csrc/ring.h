@@ -35,6 +35,15 @@ static inline void kvreg_ring_append(kvreg_ring_node *nodes, uint32_t slot, uint
     kvreg_ring_link(nodes, slot, nodes[end].previous, end);
 }
 
+/* The slot behind the first `others` of a ring; the end itself when it has no more. */
+static inline uint32_t kvreg_ring_peek(const kvreg_ring_node *nodes, uint32_t end, uint32_t others)
+{
+    uint32_t slot = nodes[end].next;
+    while (others-- > 0 && slot != end)
+        slot = nodes[slot].next;
+    return slot;
+}
+
 static inline void kvreg_ring_remove(kvreg_ring_node *nodes, uint32_t slot)
 {
     kvreg_ring_node node = nodes[slot];

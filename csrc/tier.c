@@ -154,7 +154,6 @@ static void finish(tier_job *job)
     append(&tier->results, job);
     tier->stats.results++;
     count_copied(&tier->stats, job);
-    /* Under the lock: once it is free, a thread in kvreg_tier_close may end the condition. */
     kvreg_os_condition_wake_all(&tier->finished);
     kvreg_os_mutex_unlock(&tier->results_lock);
 }
@@ -553,7 +552,8 @@ bool kvreg_tier_inherited(const kvreg_tier *tier)
     return tier->forks != kvreg_os_fork_count();
 }
 
-/* Begins the end of a tier and waits until no job is in flight and no thread waits for one; false when another thread has begun it: then waits for that one. */
+/* Begins the end of a tier and waits until no job is in flight and no thread waits for one. False
+ * when another thread has begun it: then waits for the end of that. */
 static bool begin_close(kvreg_tier *tier)
 {
     kvreg_os_mutex_lock(&tier->results_lock);
@@ -593,10 +593,11 @@ static void end_close(kvreg_tier *tier)
     kvreg_os_mutex_unlock(&tier->results_lock);
 }
 
-/* Locks and threads of a tier that came through fork() are in no known state. */
+/* Locks and threads of a tier that came through fork() are in no known state. Where the parent was
+ * unmapping it at that moment, nobody can say what is left, and it stays. */
 static void close_inherited(kvreg_tier *tier)
 {
-    if (tier->phase < CLOSED) {
+    if (tier->phase < WITHOUT_CACHE) {
         tier->phase = CLOSED;
         unmap_all(tier);
     }

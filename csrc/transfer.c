@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 enum {
-    MOST_WORKERS = 1024,
     MOST_DEFAULT_WORKERS = 8,
     /* A piece is what a load may have to wait for: under a millisecond at a few GB/s. */
     LARGEST_PIECE_BYTES = 4 << 20,
@@ -139,10 +138,10 @@ uint32_t kvreg_transfer_default_workers(void)
 kvreg_status kvreg_transfer_open(uint32_t workers, const int *cpus, kvreg_transfer **opened,
                                  kvreg_error *error)
 {
-    if (workers < 1 || workers > MOST_WORKERS)
+    if (workers < 1 || workers > KVREG_WORKERS_MAX)
         return kvreg_fail(error, KVREG_E_ARGUMENT,
-                          "the number of worker threads must be 1 to %d, not %u", MOST_WORKERS,
-                          workers);
+                          "the number of worker threads must be 1 to %d, not %u",
+                          KVREG_WORKERS_MAX, workers);
     kvreg_transfer *transfer =
         kvreg_os_alloc(sizeof *transfer + workers * sizeof transfer->threads[0]);
     if (transfer == NULL)
@@ -153,7 +152,6 @@ kvreg_status kvreg_transfer_open(uint32_t workers, const int *cpus, kvreg_transf
     for (uint32_t i = 0; i < workers; i++) {
         char name[16];
         snprintf(name, sizeof name, "kvreg-%u", i);
-        /* `workers` is read by the threads: under the lock while they are being started. */
         kvreg_status status = kvreg_os_thread_start(&transfer->threads[i], name,
                                                     cpus == NULL ? -1 : cpus[i], work, transfer,
                                                     error);
@@ -161,6 +159,7 @@ kvreg_status kvreg_transfer_open(uint32_t workers, const int *cpus, kvreg_transf
             kvreg_transfer_close(transfer);
             return status;
         }
+        /* The threads that run already read it. */
         kvreg_os_mutex_lock(&transfer->queue_lock);
         transfer->workers++;
         kvreg_os_mutex_unlock(&transfer->queue_lock);

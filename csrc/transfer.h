@@ -14,6 +14,8 @@
 #include "kvreg/copy.h"
 #include "os.h"
 
+enum { KVREG_WORKERS_MAX = 1024 };
+
 /* In order of priority. */
 typedef enum kvreg_lane { KVREG_LANE_LOAD, KVREG_LANE_STORE, KVREG_LANES } kvreg_lane;
 
@@ -50,7 +52,7 @@ typedef struct kvreg_transfer kvreg_transfer;
  * a machine's memory. */
 uint32_t kvreg_transfer_default_workers(void);
 
-/* Starts `workers` threads (1 to 1024). `cpus` holds one CPU number for each, to pin it there, or
+/* Starts `workers` threads (1 to KVREG_WORKERS_MAX). `cpus` holds one CPU number for each, to pin it there, or
  * is NULL. */
 kvreg_status kvreg_transfer_open(uint32_t workers, const int *cpus, kvreg_transfer **transfer,
                                  kvreg_error *error);

@@ -18,6 +18,11 @@ cdef extern from "kvreg/copy.h" nogil:
     ) noexcept
 
 
+cdef extern from "transfer.h" nogil:
+    enum:
+        KVREG_WORKERS_MAX
+
+
 cdef extern from "copy_threads.h" nogil:
     kvreg_status kvreg_copy_on_threads(
         uint32_t threads, const kvreg_copy_kernel *kernel,

@@ -10,12 +10,11 @@ from cpython.buffer cimport (
 )
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 
+from kvreg.buffer_format cimport holds_references
 from kvreg.core_error cimport KVREG_OK, raise_core_error
 from kvreg.row_ids cimport fill_row_ids
 
 __all__ = ["copy_blocks"]
-
-cdef int MOST_THREADS = 1024
 
 
 cdef class Side:
@@ -25,7 +24,8 @@ cdef class Side:
         if not PyObject_CheckBuffer(buffer):
             raise TypeError(f"{name} must be a buffer, not {type(buffer).__name__}")
         try:
-            PyObject_GetBuffer(buffer, &self.view, PyBUF_RECORDS_RO)
+            # Through a memoryview: some exporters leave strides and format out, as ctypes does.
+            PyObject_GetBuffer(memoryview(buffer), &self.view, PyBUF_RECORDS_RO)
         except (BufferError, ValueError) as error:
             raise ValueError(f"{name} does not give access to its bytes: {error}") from error
         self.exported = True
@@ -65,13 +65,6 @@ cdef class Side:
             PyBuffer_Release(&self.view)
 
 
-cdef bint holds_references(const char *format) except -1:
-    """Whether a struct format has the code O, other than in a field's :name:."""
-    if format == NULL:
-        return False
-    return b"O" in b"".join((<bytes> format).split(b":")[::2])
-
-
 cdef class RowIds:
     """Row numbers, converted and checked."""
 
@@ -98,8 +91,8 @@ cdef uint32_t thread_count(object threads) except 0:
         count = index(threads)
     except TypeError:
         raise TypeError(f"threads must be an int, not {type(threads).__name__}") from None
-    if not 1 <= count <= MOST_THREADS:
-        raise ValueError(f"threads must be 1 to {MOST_THREADS}, not {count}")
+    if not 1 <= count <= KVREG_WORKERS_MAX:
+        raise ValueError(f"threads must be 1 to {<int>KVREG_WORKERS_MAX}, not {count}")
     return count
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from kvreg._version import __version__
 from kvreg.replay.engine import Engine
 from kvreg.replay.report import Report, format_report, summarise
 from kvreg.replay.trace import Request, TraceError, read_trace
@@ -22,13 +25,20 @@ from kvreg.tiering.sizes import parse_bytes
 EXIT_SUCCESS = 0
 EXIT_UNSOUND = 1
 EXIT_BAD_INPUT = 2
+EXIT_NO_OUTPUT = 3
 EXIT_INTERRUPTED = 130
 
 _REPLAY_SUMMARY = "replay a trace through a host tier; report hits, speed and faults"
 _REPLAY_EPILOG = (
     "SIZE is a number of bytes, or digits with the suffix B, KiB, MiB, GiB or TiB. "
+    "The report: prefix hits are blocks found while all before them were found too; the "
+    "primary ones are had without a host tier, the host ones are what it adds. A request's "
+    "blocks beyond the primary tier's rows are computed and not kept, and an id that a request "
+    "repeats counts once. Bandwidths are 10^9 bytes a second from a job's submission to its "
+    "end. Scheduler is the time in calls of the tier; wait, the time spent waiting for copies. "
+    "A partial job served some of its blocks; a lost one never had a result. "
     "Exit codes: 0 success; 1 a block was corrupted or a job lost; 2 bad options or input; "
-    "130 interrupted."
+    "3 the report could not be written; 130 interrupted."
 )
 
 
@@ -45,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _replay(options)
     except KeyboardInterrupt:
-        print("kvreg: interrupted", file=sys.stderr)
+        _complain("kvreg: interrupted")
         return EXIT_INTERRUPTED
 
 
@@ -53,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kvreg", description="KV-cache tiers in host memory for LLM inference engines."
     )
+    parser.add_argument("--version", action="version", version=f"kvreg {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_replay_options(
         commands.add_parser(
@@ -76,7 +87,8 @@ def _add_replay_options(replay: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         type=_size,
         default="64KiB",
-        help="size of a block (default: %(default)s)",
+        help="bytes of a block's KV, which one of the trace's ids stands for: tokens a block "
+        "x bytes of KV a token (default: %(default)s)",
     )
     replay.add_argument(
         "--primary-blocks",
@@ -126,7 +138,10 @@ def _size(text: str) -> int:
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and text.strip("0")):
         raise argparse.ArgumentTypeError(f"must be a number, 1 or more; got {text!r}")
-    return int(text)
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"has too many digits: {len(text)}") from None
 
 
 def _replay(options: argparse.Namespace) -> int:
@@ -134,12 +149,44 @@ def _replay(options: argparse.Namespace) -> int:
         requests = _requests(options.trace, options.limit)
         engine = Engine(_tier_config(options), options.primary_blocks, options.block_bytes)
     except (ImportError, MemoryError, OSError, ValueError) as error:
-        print(f"kvreg replay: error: {error}", file=sys.stderr)
+        # The interpreter's own MemoryError has no text.
+        _complain(f"kvreg replay: error: {str(error) or 'out of memory'}")
         return EXIT_BAD_INPUT
     with engine:
         report = _run(engine, requests)
-    print(json.dumps(dataclasses.asdict(report)) if options.json else format_report(report))
+    try:
+        _write(
+            json.dumps(dataclasses.asdict(report)) if options.json else format_report(report)
+        )
+    except OSError as error:
+        _complain(f"kvreg replay: error: cannot write the report: {error}")
+        return EXIT_NO_OUTPUT
     return EXIT_SUCCESS if report.is_sound else EXIT_UNSOUND
+
+
+def _complain(text: str) -> None:
+    # Where nobody can be told, the exit code still tells. Without a standard error print()
+    # would use standard output.
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr)
+
+
+def _write(text: str) -> None:
+    """Write ``text`` to standard output; a reader that closes it early has had enough.
+
+    Raises:
+        OSError: It could not be written.
+    """
+    if sys.stdout is None:
+        raise OSError("standard output is closed")
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # What is left in the buffer must not fail again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise
 
 
 def _requests(trace: Path | None, limit: int | None) -> list[Request]:
@@ -170,7 +217,7 @@ def _run(engine: Engine, requests: Sequence[Request]) -> Report:
 
 
 def _with_progress(requests: Sequence[Request]) -> Iterable[Request]:
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         return requests
     try:
         tqdm = importlib.import_module("tqdm")

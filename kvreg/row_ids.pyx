@@ -12,7 +12,7 @@ from cpython.buffer cimport (
 )
 from cpython.number cimport PyIndex_Check, PyNumber_Index
 from libc.stdint cimport int32_t, int64_t, uint32_t
-from libc.string cimport strchr
+from libc.string cimport memcpy, strchr
 
 
 cdef int fill_row_ids(
@@ -52,9 +52,11 @@ cdef int fill_from_buffer(
 ) except -1:
     cdef Py_buffer view
     cdef Py_ssize_t i
+    cdef int32_t short_row
     cdef int64_t row
     cdef const char *item
-    PyObject_GetBuffer(ids, &view, PyBUF_STRIDES | PyBUF_FORMAT)
+    # Through a memoryview: some exporters leave strides and format out, as ctypes does.
+    PyObject_GetBuffer(memoryview(ids), &view, PyBUF_STRIDES | PyBUF_FORMAT)
     try:
         if view.ndim != 1 or not is_int(view.format) or view.itemsize not in (4, 8):
             raise TypeError(
@@ -64,10 +66,12 @@ cdef int fill_from_buffer(
         check_length(name, view.shape[0], n)
         item = <const char *>view.buf
         for i in range(n):
+            # A buffer's items need not be aligned.
             if view.itemsize == 4:
-                row = (<const int32_t *>item)[0]
+                memcpy(&short_row, item, 4)
+                row = short_row
             else:
-                row = (<const int64_t *>item)[0]
+                memcpy(&row, item, 8)
             if row < 0 or <size_t>row >= rows:
                 refuse(name, i, row, rows)
             out[i] = <uint32_t>row
@@ -95,8 +99,9 @@ cdef int fill_from_sequence(
         value = values[i]
         if not PyIndex_Check(value):
             raise TypeError(f"{name}[{i}] must be an int; it is {value!r}")
+        value = PyNumber_Index(value)
         try:
-            row = PyNumber_Index(value)
+            row = value
         except OverflowError:
             row = -1
         if row < 0 or <size_t>row >= rows:

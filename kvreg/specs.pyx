@@ -1,4 +1,3 @@
-# cython: language_level=3
 # cython: binding=False, embedsignature=True, embedsignature.format=clinic
 # Without binding, functions are the builtin kind: the interpreter calls them in the fastest way
 # it knows, and they do not bind to a class that has them as attributes.
@@ -331,7 +330,7 @@ def register_role_manager(role, manager_class):
         )
 
 
-# The bootstrap. The lock is held while it runs; `running` is read and written under it.
+# The bootstrap. The lock is held while it runs; `bootstrap_runs` is read and written under it.
 cdef object bootstrap_lock = threading.RLock()
 cdef object bootstrap = None
 cdef bint bootstrap_waits = False

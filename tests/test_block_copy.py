@@ -1,5 +1,6 @@
 """kvreg.copy_blocks, beside a byte-wise reference."""
 
+import ctypes
 import mmap
 import os
 import subprocess
@@ -121,6 +122,23 @@ def test_element_types_may_differ(pair):
     dst = np.zeros((4, 2), np.float32)
     copy_blocks(dst, [3], src, [5])
     assert dst[3].tobytes() == src[5].tobytes()
+
+
+def test_buffers_do_whose_exporter_leaves_strides_out():
+    dst = ((ctypes.c_ubyte * 8) * 4)()
+    src = ((ctypes.c_ubyte * 8) * 2)((), tuple(range(8)))
+    copy_blocks(dst, (ctypes.c_int32 * 1)(3), src, (ctypes.c_int64 * 1)(1))
+    assert bytes(dst) == bytes(24) + bytes(range(8))
+
+
+def test_row_numbers_and_threads_are_whatever_python_takes_for_an_index(pair):
+    class Index:
+        def __index__(self):
+            return 1
+
+    dst, src = pair
+    copy_blocks(dst, [Index()], src, [np.uint8(1)], threads=Index())
+    assert dst[1].tobytes() == src[1].tobytes()
 
 
 def test_plain_memoryviews_do(pair):

@@ -1,10 +1,13 @@
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 
+import kvreg
+from kvreg import cli
 from kvreg.cli import main
 from kvreg.tiering._host import EVICTION_POLICIES
 from tests.conftest import tier_class_of_host
@@ -196,6 +199,7 @@ def test_more_host_memory_than_the_machine_has_is_an_error(capsys):
         (["--num-threads", "two"], "1 or more; got 'two'"),
         (["--eviction-policy", "psychic"], "choose from"),
         (["--limit", "1.5"], "1 or more; got '1.5'"),
+        (["--limit", "9" * 5000], "too many digits: 5000"),
         (["--unknown"], "unrecognized"),
     ],
 )
@@ -216,8 +220,70 @@ def test_help_gives_units_and_defaults(capsys):
     assert "suffix B, KiB, MiB, GiB or TiB" in text
 
 
+def test_running_out_of_memory_is_an_error_that_says_so(capsys, monkeypatch):
+    def out_of_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "Engine", out_of_memory)
+    assert main(["replay"]) == 2
+    assert_one_line_error(capsys, "out of memory")
+
+
+# -- Standard streams of a process of its own -----------------------------------------------
+
+
+def replay_in_shell(redirections, *options):
+    """Replay with the shell's redirections."""
+    command = f'exec "$@" {redirections}'
+    words = [sys.executable, "-m", "kvreg", "replay", *SMALL, *options]
+    return subprocess.run(
+        ["sh", "-c", command, "sh", *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_reader_that_closes_the_pipe_is_no_error(trace):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "kvreg", "replay", *SMALL, trace],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "reason"), [(">/dev/full", "No space left"), (">&-", "output is closed")]
+)
+def test_a_report_that_cannot_be_written_exits_with_3(trace, redirection, reason):
+    done = replay_in_shell(redirection, "--json", trace)
+    assert done.returncode == 3
+    assert done.stderr.startswith("kvreg replay: error: cannot write the report: ")
+    assert reason in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_without_a_standard_error_the_report_and_the_exit_code_are_the_same(trace, redirection):
+    done = replay_in_shell(redirection, "--json", trace)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["requests"] == 4
+    done = replay_in_shell(redirection, f"{trace}.absent")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 def test_python_m_kvreg_is_the_same_command():
     command = [sys.executable, "-m", "kvreg", "replay", "--limit", "none"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "kvreg replay: error: argument --limit" in done.stderr
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"kvreg {kvreg.__version__}\n"

@@ -38,7 +38,7 @@ def test_the_trace_command_runs(tmp_path):
     trace = tmp_path / "trace.jsonl"
     trace.write_text('{"hash_ids": [0, 1, 2]}\n{"hash_ids": [0, 1, 3]}\n')
     arguments = command.replace("TRACE", str(trace)).split()
-    assert arguments.pop(0) == "kvreg"
+    assert arguments.pop(0) == ".venv/bin/kvreg"
     done = subprocess.run(
         [sys.executable, "-m", "kvreg", *arguments],
         capture_output=True,

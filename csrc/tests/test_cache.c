@@ -202,6 +202,31 @@ static void a_pinned_block_stays_until_its_loads_end(void)
     close_cache();
 }
 
+static void end_load_of(kvreg_cache_block block)
+{
+    kvreg_cache_end_load(&cache, &block.slot, 1);
+}
+
+static void blocks_released_within_a_step_are_evicted_in_the_policys_order(void)
+{
+    open_cache(4);
+    store("d"), store("c"), store("b"), store("a");
+    CHECK(begin_load("abcd") == 4);
+    kvreg_cache_block a = blocks[0], b = blocks[1], c = blocks[2], d = blocks[3];
+    CHECK(store("v") == 1);
+    end_load_of(c), end_load_of(b);
+    CHECK(store("w") == 0 && look('c') == KVREG_MISS);
+    /* d goes before b, though the search has passed it. */
+    end_load_of(d);
+    CHECK(store("x") == 0 && look('d') == KVREG_MISS);
+    /* b is where the search would go on, and is used: w and x are older now. */
+    touch("b");
+    CHECK(store("y") == 0 && look('w') == KVREG_MISS && look('b') == KVREG_HIT);
+    end_load_of(a);
+    CHECK(store("z") == 0 && look('a') == KVREG_MISS && look('x') == KVREG_HIT);
+    close_cache();
+}
+
 static void a_block_being_written_is_not_evicted(void)
 {
     size_t dropped;
@@ -393,6 +418,7 @@ int main(void)
     RUN(duplicates_in_a_store_are_one);
     RUN(a_promised_block_stays_until_the_step_ends);
     RUN(a_pinned_block_stays_until_its_loads_end);
+    RUN(blocks_released_within_a_step_are_evicted_in_the_policys_order);
     RUN(a_block_being_written_is_not_evicted);
     RUN(a_load_serves_what_is_ready);
     RUN(a_rejected_block_is_forgotten_and_its_slot_reused_when_nobody_reads_it);

@@ -361,6 +361,24 @@ static void a_candidate_that_is_used_goes_through_its_queue_again(void)
     close_queues();
 }
 
+static void a_search_ends_although_every_block_was_used(void)
+{
+    enum { SLOTS = 5000 };
+    const kvreg_policy *policy = &kvreg_policy_s3fifo;
+    void *state = calloc(1, policy->state_bytes(SLOTS));
+    CHECK(state != NULL);
+    policy->init(state, SLOTS);
+    for (uint32_t slot = 0; slot < SLOTS; slot++) {
+        policy->add(state, slot, slot);
+        for (int uses = 0; uses < 3; uses++)
+            policy->use(state, slot);
+    }
+    /* It moved the thousand before this one on, and does not come round to the first. */
+    CHECK(policy->take_victim(state) == 1000);
+    CHECK(policy->take_victim(state) == 2001);
+    free(state);
+}
+
 int main(void)
 {
     RUN(any_sequence_of_calls_keeps_each_slot_once);
@@ -373,5 +391,6 @@ int main(void)
     RUN(a_victim_of_the_main_queue_is_no_ghost);
     RUN(the_main_queue_keeps_a_block_a_round_longer_for_each_of_three_uses);
     RUN(a_candidate_that_is_used_goes_through_its_queue_again);
+    RUN(a_search_ends_although_every_block_was_used);
     return check_end();
 }

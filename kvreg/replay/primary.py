@@ -24,8 +24,8 @@ class PrimaryTier:
 
     def __init__(self, num_blocks: int, block_bytes: int) -> None:
         self.blocks: NDArray[np.uint8] = np.zeros((num_blocks, block_bytes), np.uint8)
-        self._free = list(reversed(range(num_blocks)))
-        self._rows: OrderedDict[OffloadKey, int] = OrderedDict()  # least recent first
+        # Least recent first. Rows are used from the first on, and never freed.
+        self._rows: OrderedDict[OffloadKey, int] = OrderedDict()
 
     @property
     def num_blocks(self) -> int:
@@ -61,7 +61,7 @@ class PrimaryTier:
             self._rows.move_to_end(key)
 
     def _take_row(self) -> int:
-        if self._free:
-            return self._free.pop()
+        if len(self._rows) < self.num_blocks:
+            return len(self._rows)
         _, row = self._rows.popitem(last=False)
         return row

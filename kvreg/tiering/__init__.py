@@ -1,9 +1,11 @@
 """Secondary KV-cache tiers: the protocol, the factory and the host-memory tier."""
 
 from kvreg.tiering.base import (
+    JobId,
     JobResult,
     LookupResult,
     OffloadingEvent,
+    OffloadKey,
     OffloadPolicy,
     ReqContext,
     RequestOffloadingContext,
@@ -20,8 +22,10 @@ from kvreg.tiering.stats import TierStats
 
 __all__ = [
     "HostMemoryTier",
+    "JobId",
     "JobResult",
     "LookupResult",
+    "OffloadKey",
     "OffloadPolicy",
     "OffloadingEvent",
     "ReqContext",

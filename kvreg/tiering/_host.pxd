@@ -80,6 +80,11 @@ cdef extern from "policy.h" nogil:
     const kvreg_policy *kvreg_policies[]
 
 
+cdef extern from "transfer.h" nogil:
+    enum:
+        KVREG_WORKERS_MAX
+
+
 cdef extern from "tier.h" nogil:
     ctypedef struct kvreg_tier:
         pass

@@ -1,5 +1,7 @@
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, final
+
+from typing_extensions import disjoint_base
 
 from kvreg.tiering.base import (
     JobResult,
@@ -11,7 +13,13 @@ from kvreg.tiering.base import (
 )
 
 EVICTION_POLICIES: tuple[str, ...]
+MOST_WORKERS: int
 
+@final
+class OwnedTier:
+    def __del__(self) -> None: ...
+
+@disjoint_base
 class NativeTier:
     def _open(
         self,

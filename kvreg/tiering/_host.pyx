@@ -9,20 +9,17 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from cpython.number cimport PyNumber_Index
+from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cython cimport final, no_gc_clear
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from kvreg.buffer_format cimport holds_references
 from kvreg.core_error cimport KVREG_OK, raise_core_error
 from kvreg.row_ids cimport fill_row_ids
 
 
 cdef extern from "Python.h":
     Py_buffer *PyMemoryView_GET_BUFFER(object view)
-
-
-cdef enum:
-    MOST_WORKERS = 1024
 
 
 cdef tuple policy_names():
@@ -35,6 +32,7 @@ cdef tuple policy_names():
 
 
 EVICTION_POLICIES = policy_names()
+MOST_WORKERS = KVREG_WORKERS_MAX
 
 
 cdef int fill_key(object key, kvreg_key *out) except -1:
@@ -49,6 +47,27 @@ cdef int fill_key(object key, kvreg_key *out) except -1:
     out.data = <const uint8_t *>PyBytes_AS_STRING(key)
     out.bytes = <uint32_t>length
     return 0
+
+
+cdef bytes as_policy_name(object policy):
+    """The name as the core takes it: a string that ends with the first 0 byte."""
+    if not isinstance(policy, str):
+        raise TypeError(f"eviction_policy must be a str, not {policy!r}")
+    if "\0" in policy:
+        raise ValueError(f"unknown eviction policy {policy!r}")
+    return policy.encode("utf-8", "backslashreplace")
+
+
+cdef int64_t as_job_id(object job_id) except? -1:
+    """The id as the core takes it, which is also what its result is found by."""
+    if not PyIndex_Check(job_id):
+        raise TypeError(
+            f"a job's id must be an int; this is a {type(job_id).__name__}: {job_id!r}"
+        )
+    try:
+        return PyNumber_Index(job_id)
+    except OverflowError:
+        raise ValueError(f"a job's id must fit 64 bits, signed; it is {job_id}") from None
 
 
 cdef void *allocate(size_t bytes) except NULL:
@@ -72,9 +91,9 @@ cdef kvreg_key *new_keys(tuple keys) except NULL:
 
 
 cdef int fill_cpus(tuple worker_cpus, uint32_t workers, int *out) except -1:
-    """Write a CPU's number for each worker to `out`, which has room for MOST_WORKERS."""
+    """Write a CPU's number for each worker to `out`, which has room for KVREG_WORKERS_MAX."""
     cdef Py_ssize_t i, n = len(worker_cpus)
-    if n != workers or n > MOST_WORKERS:
+    if n != workers or n > KVREG_WORKERS_MAX:
         raise ValueError(f"worker_cpus has {n} CPUs for {workers} threads")
     for i in range(n):
         out[i] = worker_cpus[i]
@@ -91,6 +110,11 @@ cdef int describe_primary(object view, kvreg_tier_config *config) except -1:
         )
     if buffer.shape[0] < 1 or buffer.shape[1] < 1:
         raise ValueError(f"the primary view must hold a byte; its shape is {view.shape}")
+    if holds_references(buffer.format):
+        raise TypeError(
+            "the primary view holds references to Python objects, not bytes to copy; its "
+            f"format is {view.format!r}"
+        )
     cdef Py_ssize_t row_bytes = buffer.shape[1] * buffer.itemsize
     if buffer.suboffsets != NULL or (
         buffer.shape[1] > 1 and buffer.strides[1] != buffer.itemsize
@@ -192,7 +216,7 @@ cdef class NativeTier:
         uint64_t capacity_bytes,
         uint32_t workers,
         list worker_cpus,
-        str policy,
+        policy,
         *,
         bint verify,
         huge_pages,
@@ -212,8 +236,8 @@ cdef class NativeTier:
         """
         cdef kvreg_tier_config config
         cdef kvreg_error error
-        cdef int cpus[MOST_WORKERS]
-        cdef bytes policy_name = policy.encode()
+        cdef int cpus[KVREG_WORKERS_MAX]
+        cdef bytes policy_name = as_policy_name(policy)
         cdef dict jobs = {}, results = {}
         miss, hit, retry = lookup_results
         if worker_cpus is not None:
@@ -305,8 +329,8 @@ cdef class NativeTier:
 
         Raises:
             TypeError: a key, a row number or the job's id is of the wrong type.
-            ValueError: a key's length, a row number or the number of rows is out of range, or
-                the job's id is in use.
+            ValueError: a key's length, a row number, the number of rows or the job's id is out
+                of range, or the id is in use.
             RuntimeError: the tier is shut down, or was inherited by fork().
         """
         self._submit(job_metadata, False)
@@ -327,7 +351,7 @@ cdef class NativeTier:
         self._check_usable()
         if load and not self._writable:
             raise ValueError("the primary view is read-only: nothing can be loaded into it")
-        cdef int64_t job = PyNumber_Index(job_metadata.job_id)
+        cdef int64_t job = as_job_id(job_metadata.job_id)
         cdef tuple held = tuple(job_metadata.keys)
         cdef Py_ssize_t n = len(held)
         try:
@@ -398,21 +422,37 @@ cdef class NativeTier:
         )
 
     def has_pending_work(self):
-        """Whether a job is in flight or a result waits to be collected."""
+        """Whether a job is in flight or a result waits to be collected.
+
+        Raises:
+            RuntimeError: the tier is shut down, or was inherited by fork().
+        """
         self._check_usable()
         return kvreg_tier_pending(self._tier) or len(self._results) > 0
 
     def on_request_finished(self, req_context):
-        """Learn that no further call will name this request; nothing is kept for it."""
+        """Learn that no further call will name this request; nothing is kept for it.
+
+        Raises:
+            RuntimeError: the tier is shut down, or was inherited by fork().
+        """
         self._check_usable()
 
     def on_schedule_end(self, context):
-        """Close the step: what lookups promised in it may be evicted."""
+        """Close the step: what lookups promised in it may be evicted. `context` is not read.
+
+        Raises:
+            RuntimeError: the tier is shut down, or was inherited by fork().
+        """
         self._check_usable()
         kvreg_tier_end_step(self._tier)
 
     def drain_jobs(self):
-        """Wait, without the GIL, until every job submitted before this call has its result."""
+        """Wait, without the GIL, until every job submitted before this call has its result.
+
+        Raises:
+            RuntimeError: the tier is shut down, or was inherited by fork().
+        """
         self._check_usable()
         with nogil:
             kvreg_tier_drain(self._tier)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple, NewType
@@ -29,6 +29,9 @@ _GROUP_IDX_BYTES = 4
 def make_offload_key(block_hash: bytes, group_idx: int) -> OffloadKey:
     """Append ``group_idx`` to ``block_hash`` as 4 bytes, big-endian.
 
+    Host tiers take keys of 64 bytes at most, that is, hashes of 60. Source: vLLM's function of
+    this name, as for the two that follow.
+
     Raises:
         OverflowError: ``group_idx`` is negative or does not fit 32 bits.
     """
@@ -46,101 +49,143 @@ def get_offload_group_idx(key: OffloadKey) -> int:
 
 
 class LookupResult(Enum):
-    """What a tier says of one key."""
+    """What a tier says of one key. Source: vLLM's ``LookupResult``.
+
+    Attributes:
+        MISS: The tier does not have the block.
+        HIT: The block is complete, and can be loaded until the step ends.
+        HIT_PENDING: The block was found and is on its way to where the engine can read it.
+        RETRY: The block is being written; ask again in a later step.
+    """
 
     MISS = auto()
-    """The tier does not have the block."""
     HIT = auto()
-    """The block is complete and can be loaded until the step ends."""
     HIT_PENDING = auto()
-    """The block was found and is on its way to where the engine can read it."""
     RETRY = auto()
-    """The block is being written; ask again in a later step."""
 
 
 class OffloadPolicy(Enum):
-    """Which of a request's blocks a tier wants to be offered."""
+    """Which of a request's blocks a tier wants to be offered. Source: vLLM's ``OffloadPolicy``.
+
+    Attributes:
+        CHUNK_LEVEL: Those computed for it; blocks found by a prefix hit are not offered again.
+        REQUEST_LEVEL: All of them, prefix hits included.
+    """
 
     CHUNK_LEVEL = "chunk_level"
-    """Those computed for it; blocks found by a prefix hit are not offered again."""
     REQUEST_LEVEL = "request_level"
-    """All of them, prefix hits included."""
 
 
 @dataclass
 class RequestOffloadingContext:
-    """A tier's answer to a new request."""
+    """A tier's answer to a new request. Source: vLLM's ``RequestOffloadingContext``.
+
+    Attributes:
+        policy: Which of the request's blocks the tier wants.
+    """
 
     policy: OffloadPolicy = OffloadPolicy.CHUNK_LEVEL
 
 
 @dataclass
 class ReqContext:
-    """The request on whose behalf a tier is called."""
+    """The request on whose behalf a tier is called. Source: vLLM's ``ReqContext``.
+
+    Attributes:
+        req_id: The engine's name for it.
+        kv_transfer_params: What the request's sender says of KV transfers.
+    """
 
     req_id: str
     kv_transfer_params: dict[str, Any] | None = None
 
 
 class ScheduleEndContext(NamedTuple):
-    """What happened in the scheduler step that ends."""
+    """What happened in the step that ends. Source: vLLM's ``ScheduleEndContext``.
+
+    Attributes:
+        new_req_ids: Requests scheduled for the first time in this step.
+        preempted_req_ids: Requests preempted in this step.
+    """
 
     new_req_ids: Collection[str]
-    """Requests scheduled for the first time in this step."""
     preempted_req_ids: Collection[str]
-    """Requests preempted in this step."""
 
 
 @dataclass
 class TransferJob:
-    """One asynchronous copy of many blocks between the primary tier and a secondary tier."""
+    """One asynchronous copy of many blocks between the primary tier and a secondary tier.
+
+    Source: vLLM's ``TransferJob``.
+
+    Attributes:
+        job_id: Any signed 64-bit number that is not in use by a job without collected result.
+        keys: Names of the blocks, in prefix order: the head of the prefix first.
+        chunk_ids: The row of the primary view for each key, shape ``(len(keys),)``. Host tiers
+            take any sequence of ints as well.
+        is_promotion: True: secondary -> primary (load); False: primary -> secondary (store).
+        req_context: The request.
+        submit_time: Seconds on the monotonic clock.
+    """
 
     job_id: JobId
     keys: Collection[OffloadKey]
-    """In prefix order: the head of the prefix first."""
-    chunk_ids: NDArray[np.int32] | NDArray[np.int64]
-    """Row of the primary view for each key, shape ``(len(keys),)``."""
+    chunk_ids: NDArray[np.int32] | NDArray[np.int64] | Sequence[int]
     is_promotion: bool
-    """True: secondary -> primary (load); False: primary -> secondary (store)."""
     req_context: ReqContext
     submit_time: float = field(default_factory=time.monotonic)
-    """Seconds on the monotonic clock."""
 
 
 @dataclass
 class JobResult:
-    """How a job ended. Every submitted job ends with exactly one."""
+    """How a job ended. Every submitted job ends with exactly one. Source: vLLM's ``JobResult``.
+
+    Attributes:
+        job_id: The job.
+        success: True when every key was served; False when some or none were.
+        successful_keys: Of a load in which some keys failed, those that did not, in job order.
+            None: every key shares the fate that ``success`` tells; or the job was a store,
+            which keeps the head of its keys and does not say how many.
+        transfer_time: Seconds from submission to the end of the last copy.
+        transfer_bytes: Bytes copied.
+    """
 
     job_id: JobId
     success: bool
-    """True when every key was served; False when some or none were."""
     successful_keys: Collection[OffloadKey] | None = None
-    """Loads only: where some keys failed, those that did not, in job order.
-    None: every key shares the fate that ``success`` tells."""
     transfer_time: float | None = None
-    """Seconds from submission to the end of the last copy."""
     transfer_bytes: int | None = None
-    """Bytes copied."""
 
 
 @dataclass
 class OffloadingEvent:
-    """A change of a tier's content."""
+    """A change of a tier's content. Source: vLLM's ``OffloadingEvent``.
+
+    Attributes:
+        keys: The blocks.
+        removed: True: they are gone; False: they were stored.
+    """
 
     keys: list[OffloadKey]
     removed: bool
-    """True: the blocks are gone; False: they were stored."""
 
 
 class SecondaryTierManager(ABC):
-    """One secondary tier, driven by an engine's scheduler.
+    """One secondary tier, driven by an engine's scheduler. Source: vLLM's class of this name.
 
     All methods run on the scheduler's thread and must not wait for a copy, except
     ``drain_jobs`` and ``shutdown``: ``submit_store`` and ``submit_load`` start jobs, and
-    ``get_finished_jobs`` collects their results.
+    ``get_finished_jobs`` collects their results. What a caller did wrong raises; what happens
+    to a block is told by its job's result.
+
+    A subclass defines ``lookup``, ``submit_store``, ``submit_load``, ``get_finished_jobs``,
+    ``on_new_request`` and ``drain_jobs``. The other methods do nothing, or answer that there is
+    nothing, until it overrides them. Further items of the engine's configuration become keyword
+    arguments of its constructor, which calls this one.
 
     Args:
-        offloading_spec: The engine's offloading configuration, passed on untouched.
+        offloading_spec: The engine's offloading configuration, passed on untouched; kept as an
+            attribute, as are the other two.
         primary_kv_view: The primary tier's buffer, shape ``(num_blocks, row_bytes)``.
         tier_type: The name under which the engine's configuration asked for the tier.
     """
@@ -154,7 +199,10 @@ class SecondaryTierManager(ABC):
 
     @abstractmethod
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
-        """Say whether the tier has the block named ``key``."""
+        """Say whether the tier has the block named ``key``.
+
+        After a HIT the block can be loaded until ``on_schedule_end``.
+        """
 
     @abstractmethod
     def submit_store(self, job_metadata: TransferJob) -> None:

@@ -62,6 +62,11 @@ class SecondaryTierFactory:
         if location is not None:
             return _import_tier_class(location)
         module_path = tier_config.get("module_path")
+        if module_path is not None and not isinstance(module_path, str):
+            raise ValueError(
+                f"'module_path' of tier {tier_type!r} must be the dotted name of a module, not "
+                f"{module_path!r}"
+            )
         if not module_path:
             raise ValueError(
                 f"unknown tier type {tier_type!r}: known are {sorted(cls._registry)}; "
@@ -98,7 +103,9 @@ class SecondaryTierFactory:
         if not cls._warned_out_of_tree:
             cls._warned_out_of_tree = True
             logger.warning(
-                "loading an out-of-tree tier: the interface for these may still change"
+                "loading out-of-tree tier %s from %s: the interface for these may still change",
+                tier_type,
+                module_path,
             )
         logger.info("loading out-of-tree tier %s from %s", tier_type, module_path)
 

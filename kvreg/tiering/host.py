@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from kvreg.tiering._host import NativeTier
+from kvreg.tiering._host import MOST_WORKERS, NativeTier
 from kvreg.tiering.base import (
     JobResult,
     LookupResult,
@@ -17,8 +17,6 @@ from kvreg.tiering.base import (
 from kvreg.tiering.sizes import parse_bytes
 from kvreg.tiering.stats import TierStats
 
-_MOST_THREADS = 1024
-
 
 class HostMemoryTier(NativeTier, SecondaryTierManager):
     """Holds blocks in this process's memory; worker threads copy them without the GIL.
@@ -29,11 +27,13 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
     Args:
         offloading_spec: The engine's offloading configuration; not used.
         primary_kv_view: The primary tier's buffer, shape ``(num_blocks, row)``, whose rows are
-            contiguous bytes; a block is one row. The tier holds a view of its own on the buffer
-            until ``shutdown``.
+            contiguous bytes, of items of any type but Python objects; a block is one row. From
+            a read-only one blocks are stored, and loads are refused. The tier holds a view of
+            its own on the buffer until ``shutdown``.
         tier_type: The name under which the engine's configuration asked for the tier.
         capacity: Memory for blocks, in bytes or as ``"4GiB"``; ``capacity // block bytes`` fit.
-            Metadata, at most 128 bytes a block, comes on top; see ``stats``.
+            Metadata, at most 128 bytes a block and then up to whole pages, comes on top; see
+            ``stats``.
         num_threads: Worker threads, 1 to 1024. Default: the CPUs that the process may use, by
             affinity and cgroup quota, less one for the scheduler, and at most 8.
         worker_cpus: A CPU number for each worker thread, to pin it there.
@@ -83,6 +83,10 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         # nothing here may keep the buffer mapped.
         self.offloading_spec = offloading_spec
         self.tier_type = tier_type
+        if not isinstance(enable_kv_events, bool):
+            raise ValueError(
+                f"enable_kv_events must be True or False, not {enable_kv_events!r}"
+            )
         if verify not in (None, "crc32c"):
             raise ValueError(f"verify must be None or 'crc32c', not {verify!r}")
         cpus = None if worker_cpus is None else [_cpu_number(cpu) for cpu in worker_cpus]
@@ -126,12 +130,19 @@ def _worker_count(num_threads: int | None, cpus: list[int] | None) -> int:
     """Return the number of workers, 0 for the default."""
     if num_threads is None:
         return 0 if cpus is None else _worker_count(len(cpus), cpus)
-    if not isinstance(num_threads, int) or not 1 <= num_threads <= _MOST_THREADS:
-        raise ValueError(f"num_threads must be 1 to {_MOST_THREADS}, not {num_threads!r}")
+    if not _is_int(num_threads) or not 1 <= num_threads <= MOST_WORKERS:
+        raise ValueError(
+            f"num_threads must be an int from 1 to {MOST_WORKERS}, not {num_threads!r}"
+        )
     return num_threads
 
 
 def _cpu_number(cpu: int) -> int:
-    if not isinstance(cpu, int) or not 0 <= cpu < 1 << 20:
-        raise ValueError(f"worker_cpus must hold CPU numbers from 0 on, not {cpu!r}")
+    if not _is_int(cpu) or not 0 <= cpu < 1 << 20:
+        raise ValueError(f"worker_cpus must hold CPU numbers from 0 on, as ints, not {cpu!r}")
     return cpu
+
+
+def _is_int(value: object) -> bool:
+    # bool is a subclass of int, and a configuration's true is no number.
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_SIZE = re.compile(r"([0-9]+)(B|KiB|MiB|GiB|TiB)?")
+# More digits than any size has, and fewer than int() refuses.
+_SIZE = re.compile(r"([0-9]{1,1000})(B|KiB|MiB|GiB|TiB)?")
 
 
 def parse_bytes(value: int | str) -> int:

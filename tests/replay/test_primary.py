@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 
 from kvreg.replay.primary import PrimaryTier
@@ -11,6 +13,15 @@ def primary():
 def test_every_block_has_a_row_of_its_own(primary):
     primary.place([b"a", b"b", b"c"])
     assert sorted(primary.row_numbers([b"a", b"b", b"c"])) == [0, 1, 2]
+
+
+def test_rows_that_were_never_used_cost_no_list_of_them():
+    tracemalloc.start()
+    primary = PrimaryTier(num_blocks=1 << 20, block_bytes=1)
+    array = primary.blocks.nbytes
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < array + (1 << 16)
 
 
 def test_a_row_is_a_window_on_the_buffer(primary):

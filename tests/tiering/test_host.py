@@ -1,5 +1,6 @@
 import contextlib
 import ctypes
+import enum
 import gc
 import mmap
 import os
@@ -335,17 +336,31 @@ def test_a_block_whose_bytes_changed_is_loaded_where_nobody_verifies():
         ({"num_threads": 0}, "1 to 1024, not 0"),
         ({"num_threads": 1025}, "1 to 1024, not 1025"),
         ({"num_threads": "2"}, "'2'"),
+        ({"num_threads": True}, "an int from 1 to 1024, not True"),
         ({"worker_cpus": [-1]}, "-1"),
+        ({"worker_cpus": [False]}, "False"),
         ({"worker_cpus": []}, "not 0"),
         ({"worker_cpus": [0], "num_threads": 2}, "1 CPUs for 2 threads"),
         ({"verify": "md5"}, "'crc32c', not 'md5'"),
         ({"eviction_policy": "mru"}, r'"mru".*lru'),
+        ({"eviction_policy": "lru\0"}, r"'lru\\x00'"),
+        ({"eviction_policy": "\udc80"}, r'"\\udc80".*lru'),
     ],
 )
 def test_a_parameter_out_of_range_is_refused(parameters, message):
     view = np.zeros((4, 64), np.uint8)
     with pytest.raises(ValueError, match=message):
         make_tier(view, **{"capacity": 640, **parameters})
+
+
+def test_an_eviction_policy_is_any_kind_of_str_and_nothing_else():
+    class Policy(str, enum.Enum):
+        LRU = "lru"
+
+    make_tier(np.zeros((4, 64), np.uint8), eviction_policy=Policy.LRU).shutdown()
+    for policy in (None, b"lru"):
+        with pytest.raises(TypeError, match=f"eviction_policy must be a str, not {policy!r}"):
+            make_tier(np.zeros((4, 64), np.uint8), eviction_policy=policy)
 
 
 def test_an_unknown_parameter_is_refused():
@@ -385,6 +400,12 @@ def test_a_primary_view_without_contiguous_rows_is_refused(view, message):
 def test_what_is_no_buffer_is_refused():
     with pytest.raises(TypeError, match="bytes-like"):
         make_tier([[0]])
+
+
+@pytest.mark.parametrize("dtype", [object, [("number", "i8"), ("any", object)]])
+def test_a_primary_view_of_references_to_objects_is_refused(dtype):
+    with pytest.raises(TypeError, match="references to Python objects"):
+        make_tier(np.zeros((4, 64), dtype))
 
 
 @pytest.mark.parametrize(
@@ -481,9 +502,12 @@ def test_a_job_id_is_free_again_once_its_result_was_collected(four):
     assert four.finish()[0].success
 
 
-@pytest.mark.parametrize("job_id", ["1", None, 1.5, 1 << 63])
-def test_a_job_id_that_is_no_64_bit_int_is_refused(four, job_id):
-    with pytest.raises((TypeError, OverflowError)):
+@pytest.mark.parametrize(
+    ("job_id", "error"),
+    [("1", TypeError), (None, TypeError), (1.5, TypeError), (1 << 63, ValueError)],
+)
+def test_a_job_id_that_is_no_64_bit_int_is_refused(four, job_id, error):
+    with pytest.raises(error, match="job's id"):
         four.tier.submit_store(TransferJob(job_id, keys_of("a"), [0], False, CONTEXT))
     assert not four.tier.has_pending_work()
 

@@ -84,6 +84,7 @@ class TierAgainstModel(RuleBasedStateMachine):
         self.model = ModelTier(None, self.primaries[1].data, "host", **parameters)
         self.tiers = (self.native, self.model)
         self.jobs = 0
+        self.resets = 0
         self.store(KEYS[:1])
         self.memory = TierMemory(self.native, self.model.blocks[KEYS[0]].data)
 
@@ -135,9 +136,12 @@ class TierAgainstModel(RuleBasedStateMachine):
             self.memory.flip_last_bit(self.model.blocks[key].data)
             self.model.damage(key)
 
+    # Seldom, or most tiers would never be full.
+    @precondition(lambda self: self.model.evictions > 15 * (self.resets + 1))
     @rule()
     def reset(self):
         self.finish()
+        self.resets += 1
         for tier in self.tiers:
             tier.reset()
         native, model = (tier.take_events() for tier in self.tiers)

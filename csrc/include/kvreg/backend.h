@@ -4,6 +4,9 @@
  * after the other. The tier copies blocks to and from it with its own worker threads, so a backend
  * has no part in a copy; it decides what memory that is. "dram" is the one that kvreg brings.
  *
+ * Part of the C core, which the Python package does not offer for linking: a program that compiles
+ * the files of csrc/ itself gives a backend to a tier by kvreg_tier_config (csrc/tier.h).
+ *
  * A backend is a constant `kvreg_backend`. Its functions are called by the thread that opens or
  * closes a tier, never during a copy and never two at once for one tier. A child that fork() made
  * calls `close` too, for its own copy of the mapping: threads that the backend started are not

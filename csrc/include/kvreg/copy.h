@@ -1,5 +1,8 @@
 /* Copies of fixed-size blocks between two buffers, at the speed of the memory.
  *
+ * Part of the C core, which the Python package does not offer for linking: a program compiles the
+ * files of csrc/ itself.
+ *
  * A buffer is seen as rows; a block is the first `block_bytes` bytes of a row. Block i of a copy
  * goes from row src_ids[i] of the source to row dst_ids[i] of the destination.
  *

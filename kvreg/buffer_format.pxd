@@ -1,0 +1,1 @@
+cdef bint holds_references(const char *format) except -1
