@@ -11,18 +11,17 @@ HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
 # own target attributes.
 COMPILE = ["-std=c11", "-O3", "-fvisibility=hidden", "-pthread"]
 
-COPY = [
+CORE = [
     "csrc/copy.c",
     "csrc/copy_choose.c",
     "csrc/copy_neon.c",
     "csrc/copy_portable.c",
     "csrc/copy_x86.c",
-    "csrc/error.c",
     "csrc/os.c",
     "csrc/transfer.c",
 ]
 TIER = [
-    *COPY,
+    *CORE,
     "csrc/backend_dram.c",
     "csrc/cache.c",
     "csrc/crc32c.c",
@@ -55,7 +54,7 @@ setup(
             extension("kvreg.specs", ["csrc/python/type_tag.c"]),
             extension("kvreg.buffer_format", []),
             extension("kvreg.core_error", []),
-            extension("kvreg.block_copy", [*COPY, "csrc/copy_threads.c"]),
+            extension("kvreg.block_copy", [*CORE, "csrc/copy_threads.c"]),
             extension("kvreg.row_ids", []),
             extension("kvreg.tiering._host", TIER),
         ],

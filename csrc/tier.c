@@ -494,13 +494,13 @@ static kvreg_status take_resources(kvreg_tier *tier, const kvreg_tier_config *co
         return status;
     status = tier->backend->open(&request, &tier->memory, error);
     if (status != KVREG_OK)
-        goto no_memory;
+        goto unmap;
     tier->slots = (kvreg_rows){ tier->memory.base, tier->memory.stride, slots };
     status = kvreg_transfer_open(workers, config->worker_cpus, &tier->transfer, error);
     if (status == KVREG_OK)
         return KVREG_OK;
     tier->backend->close(&tier->memory);
-no_memory:
+unmap:
     unmap_region(tier);
     return status;
 }

@@ -52,8 +52,8 @@ typedef struct kvreg_transfer kvreg_transfer;
  * a machine's memory. */
 uint32_t kvreg_transfer_default_workers(void);
 
-/* Starts `workers` threads (1 to KVREG_WORKERS_MAX). `cpus` holds one CPU number for each, to pin it there, or
- * is NULL. */
+/* Starts `workers` threads (1 to KVREG_WORKERS_MAX). `cpus` holds one CPU number for each, to pin it
+ * there, or is NULL. */
 kvreg_status kvreg_transfer_open(uint32_t workers, const int *cpus, kvreg_transfer **transfer,
                                  kvreg_error *error);
 

@@ -19,7 +19,7 @@ from kvreg.replay.engine import Engine
 from kvreg.replay.report import Report, format_report, summarise
 from kvreg.replay.trace import Request, TraceError, read_trace
 from kvreg.replay.workload import generate_workload
-from kvreg.tiering._host import EVICTION_POLICIES
+from kvreg.tiering import EVICTION_POLICIES
 from kvreg.tiering.sizes import parse_bytes
 
 EXIT_SUCCESS = 0

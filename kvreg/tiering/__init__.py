@@ -1,5 +1,6 @@
 """Secondary KV-cache tiers: the protocol, the factory and the host-memory tier."""
 
+from kvreg.tiering._host import EVICTION_POLICIES
 from kvreg.tiering.base import (
     JobId,
     JobResult,
@@ -21,6 +22,7 @@ from kvreg.tiering.host import HostMemoryTier
 from kvreg.tiering.stats import TierStats
 
 __all__ = [
+    "EVICTION_POLICIES",
     "HostMemoryTier",
     "JobId",
     "JobResult",

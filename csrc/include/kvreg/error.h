@@ -2,6 +2,9 @@
 #ifndef KVREG_ERROR_H
 #define KVREG_ERROR_H
 
+#include <stdarg.h>
+#include <stdio.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -22,7 +25,16 @@ typedef struct kvreg_error {
 /* Fills *error as printf would (longer text is cut) and returns `status`, so that a caller can
  * write `return kvreg_fail(...)`. */
 __attribute__((format(printf, 3, 4)))
-kvreg_status kvreg_fail(kvreg_error *error, kvreg_status status, const char *format, ...);
+static inline kvreg_status kvreg_fail(kvreg_error *error, kvreg_status status,
+                                      const char *format, ...)
+{
+    va_list arguments;
+    error->status = status;
+    va_start(arguments, format);
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    va_end(arguments);
+    return status;
+}
 
 #ifdef __cplusplus
 }
