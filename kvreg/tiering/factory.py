@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -10,6 +11,10 @@ from typing import Any, ClassVar, NamedTuple
 from kvreg.tiering.base import SecondaryTierManager
 
 logger = logging.getLogger(__name__)
+
+
+# What a configuration cannot give, as the factory does.
+_PARAMETERS_OF_THE_FACTORY = frozenset({"offloading_spec", "primary_kv_view", "tier_type"})
 
 
 class _ClassLocation(NamedTuple):
@@ -93,9 +98,11 @@ class SecondaryTierFactory:
         Raises:
             ValueError, TypeError, ImportError: As ``get_tier_class``, and whatever the
                 constructor raises.
+            TypeError: ``tier_config`` has an item that the constructor does not take.
         """
         tier_class = cls.get_tier_class(tier_config)
         parameters = {k: v for k, v in tier_config.items() if k not in ("type", "module_path")}
+        _check_parameter_names(tier_class, parameters)
         return tier_class(offloading_spec, primary_kv_view, tier_config["type"], **parameters)
 
     @classmethod
@@ -108,6 +115,21 @@ class SecondaryTierFactory:
                 module_path,
             )
         logger.info("loading out-of-tree tier %s from %s", tier_type, module_path)
+
+
+def _check_parameter_names(
+    tier_class: type[SecondaryTierManager], parameters: Mapping[str, Any]
+) -> None:
+    taken = inspect.signature(tier_class).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken):
+        return
+    allowed = {parameter.name for parameter in taken} - _PARAMETERS_OF_THE_FACTORY
+    unknown = sorted(set(parameters) - allowed)
+    if unknown:
+        raise TypeError(
+            f"{tier_class.__name__} has no parameter {', '.join(unknown)}; it has "
+            f"{', '.join(sorted(allowed))}"
+        )
 
 
 def _import_tier_class(location: _ClassLocation) -> type[SecondaryTierManager]:

@@ -104,6 +104,13 @@ def test_a_tier_gets_its_parameters_and_the_configuration_stays(out_of_tree):
     assert tier.primary_kv_view is VIEW
 
 
+@pytest.mark.parametrize("name", ["capcity", "tier_type", "offloading_spec"])
+def test_an_item_that_the_constructor_does_not_take_is_named_with_those_it_takes(name):
+    config = {"type": "host", name: 64}
+    with pytest.raises(TypeError, match=rf"no parameter {name}; it has capacity, .*verify"):
+        SecondaryTierFactory.create_secondary_tier(config, VIEW, None)
+
+
 def test_the_factory_makes_a_host_tier():
     config = {"type": "host", "capacity": 64}
     tier = SecondaryTierFactory.create_secondary_tier(config, VIEW, None)
