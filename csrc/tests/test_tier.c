@@ -438,6 +438,8 @@ static void *run_requests(void *argument)
             kvreg_tier_lookup(shared_tier, &made.keys[i]);
         }
         kvreg_tier_end_step(shared_tier);
+        if (step % 16 == 0)
+            CHECK(kvreg_tier_reset(shared_tier, &error) == KVREG_OK);
     }
     return NULL;
 }
