@@ -12,7 +12,14 @@
 
 #include "check.h"
 
-enum { KEYS = 16, MOST_SLOTS = 10, ROWS = 64, MOST_BYTES = 72, MOST_JOB_KEYS = 8, UNTOUCHED = 0xee };
+enum {
+    KEYS = 16,
+    MOST_SLOTS = 10,
+    ROWS = 64,
+    MOST_BYTES = 72, /* of a block */
+    MOST_JOB_KEYS = 8,
+    UNTOUCHED = 0xee, /* what bytes are that nothing should write */
+};
 
 /* -- Input --------------------------------------------------------------------------------- */
 
