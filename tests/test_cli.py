@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -141,8 +142,13 @@ def test_a_load_that_fails_is_no_reason_to_exit_with_1(capsys):
 
 def test_an_interrupt_shuts_the_tier_down_and_exits_with_130(capsys):
     shutdowns = InterruptedTier.shutdowns
-    with tier_class_of_host("tests.replay.faulty_tiers", "InterruptedTier"):
-        assert main(["replay", *SMALL]) == 130
+    # A process that was started in the background may ignore the signal.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with tier_class_of_host("tests.replay.faulty_tiers", "InterruptedTier"):
+            assert main(["replay", *SMALL]) == 130
+    finally:
+        signal.signal(signal.SIGINT, inherited)
     assert InterruptedTier.shutdowns == shutdowns + 1
     captured = capsys.readouterr()
     assert captured.out == ""
