@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-const kvreg_policy *const kvreg_policies[] = { &kvreg_policy_lru, &kvreg_policy_s3fifo, NULL };
+const kvreg_policy *const kvreg_policies[] = {
+    &kvreg_policy_krl, &kvreg_policy_lru, &kvreg_policy_s3fifo, NULL
+};
 
 kvreg_status kvreg_policy_find(const char *name, const kvreg_policy **policy, kvreg_error *error)
 {
@@ -19,4 +21,17 @@ kvreg_status kvreg_policy_find(const char *name, const kvreg_policy **policy, kv
     }
     return kvreg_fail(error, KVREG_E_ARGUMENT, "unknown eviction policy \"%.64s\"; known are: %s",
                       name, known);
+}
+
+void kvreg_policy_observe_slots(void *state, kvreg_key *keys, size_t n, const kvreg_use *use)
+{
+    (void)state, (void)use;
+    for (size_t i = 0; i < n; i++)
+        keys[i].used = keys[i].slot != KVREG_NO_SLOT;
+}
+
+bool kvreg_policy_admit_all(const void *state, uint64_t hash, uint32_t used)
+{
+    (void)state, (void)hash, (void)used;
+    return true;
 }
