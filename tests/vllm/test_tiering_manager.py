@@ -337,7 +337,7 @@ def test_gauges_are_what_they_are_and_counters_what_was_added(scheduler):
 @needs_config_info
 def test_the_configuration_metric_has_the_tier_s_size(scheduler):
     stub = scheduler(tier_of(4, num_threads=3))
-    primary, tier = stub.manager.config_info()
+    _, tier = stub.manager.config_info()
     assert tier == {"kvreg_num_chunks": 4, "kvreg_num_threads": 3, "tier": "1:kvreg"}
     assert set(tier) <= set(type(stub.spec).config_info_keys(stub.spec.extra_config))
 
