@@ -166,7 +166,9 @@ def test_every_parameter_of_the_host_tier_is_taken():
 
 
 def test_a_name_that_is_none_is_refused_with_those_that_are():
-    with pytest.raises(TypeError, match=r"has no parameter capactiy; it has capacity, .*verify"):
+    with pytest.raises(
+        TypeError, match=r"has no parameter capactiy; it has capacity, .*verify"
+    ):
         make_tier(capactiy=1)
 
 
