@@ -157,6 +157,8 @@ cdef class NativeTier:
     cdef object _miss, _hit, _retry
     cdef object _job_result
     cdef object _event            # makes an event of (keys, removed); None: no events are kept
+    cdef str _rows_attribute      # of a job
+    cdef bint _drops_fail         # a store that drops blocks has failed
     cdef dict _jobs               # of jobs without a collected result: id -> keys, loads only
     cdef dict _results            # made and not returned yet: id -> result
     cdef kvreg_event *_untold     # taken from the core and not returned yet; may be NULL

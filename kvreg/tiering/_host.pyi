@@ -35,7 +35,9 @@ class NativeTier:
         prefault: bool,
         lookup_results: tuple[object, object, object],
         job_result: Callable[[int, bool, list[Any] | None, float, int], object],
-        event: Callable[[list[Any], bool], object] | None,
+        event: Callable[..., object] | None,
+        rows_attribute: str,
+        drops_fail: bool,
     ) -> None: ...
     def _require_usable(self) -> None: ...
     def _read_stats(self) -> dict[str, Any]: ...

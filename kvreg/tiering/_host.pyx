@@ -225,13 +225,17 @@ cdef class NativeTier:
         tuple lookup_results,
         job_result,
         event,
+        str rows_attribute,
+        bint drops_fail,
     ):
         """Take the resources of the tier. Called once, by the subclass's constructor.
 
         `workers` 0 means the default; `worker_cpus` may be None. `verify` keeps a checksum of
         each block. `lookup_results` are what `lookup` answers with, for miss, hit and retry.
         `job_result` makes a result of (job_id, success, successful_keys, seconds, bytes), and
-        `event` one of (keys, removed); None where no events are to be kept.
+        `event` one of (keys, removed), by name; None where no events are to be kept.
+        `rows_attribute` is where a job has its rows. `drops_fail`: a store that drops blocks
+        has failed.
         `huge_pages`, `numa_node` and `prefault` are as the user gave them.
         """
         cdef kvreg_tier_config config
@@ -273,6 +277,8 @@ cdef class NativeTier:
         self._miss, self._hit, self._retry = miss, hit, retry
         self._job_result = job_result
         self._event = event
+        self._rows_attribute = rows_attribute
+        self._drops_fail = drops_fail
 
     def __dealloc__(self):
         kvreg_os_free(self._untold)
@@ -325,7 +331,7 @@ cdef class NativeTier:
         """Start a copy of primary rows into the tier.
 
         What does not fit is dropped from the tail of the job, whose result then has `success`
-        False.
+        False, unless the engine counts that as success.
 
         Raises:
             TypeError: a key, a row number or the job's id is of the wrong type.
@@ -357,7 +363,13 @@ cdef class NativeTier:
         try:
             keys = new_keys(held)
             rows = <uint32_t *>allocate(n * sizeof(uint32_t))
-            fill_row_ids(job_metadata.chunk_ids, "chunk_ids", rows, n, self._primary_rows)
+            fill_row_ids(
+                getattr(job_metadata, self._rows_attribute),
+                self._rows_attribute,
+                rows,
+                n,
+                self._primary_rows,
+            )
             self._start(job, load, held, keys, rows)
         finally:
             PyMem_Free(rows)
@@ -417,9 +429,8 @@ cdef class NativeTier:
         served = None
         if result.load and 0 < result.blocks < result.keys:
             served = [keys[result.served[i].key] for i in range(result.blocks)]
-        return self._job_result(
-            result.job, result.failed == 0, served, result.ns * 1e-9, result.bytes
-        )
+        cdef bint success = result.failed == 0 or not (result.load or self._drops_fail)
+        return self._job_result(result.job, success, served, result.ns * 1e-9, result.bytes)
 
     def has_pending_work(self):
         """Whether a job is in flight or a result waits to be collected.
@@ -518,7 +529,7 @@ cdef class NativeTier:
             keys.append(
                 PyBytes_FromStringAndSize(<const char *>events[i].key, events[i].key_bytes)
             )
-        return [self._event(keys, removed) for keys, removed in groups]
+        return [self._event(keys=keys, removed=removed) for keys, removed in groups]
 
     def shutdown(self):
         """Finish every job, end the threads, unmap the memory, release the primary view.

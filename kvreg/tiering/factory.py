@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from kvreg.tiering.base import SecondaryTierManager
+from kvreg.tiering.parameter_names import check_parameter_names
 
 logger = logging.getLogger(__name__)
-
-
-# What a configuration cannot give, as the factory does.
-_PARAMETERS_OF_THE_FACTORY = frozenset({"offloading_spec", "primary_kv_view", "tier_type"})
 
 
 class _ClassLocation(NamedTuple):
@@ -102,7 +98,7 @@ class SecondaryTierFactory:
         """
         tier_class = cls.get_tier_class(tier_config)
         parameters = {k: v for k, v in tier_config.items() if k not in ("type", "module_path")}
-        _check_parameter_names(tier_class, parameters)
+        check_parameter_names(tier_class, parameters)
         return tier_class(offloading_spec, primary_kv_view, tier_config["type"], **parameters)
 
     @classmethod
@@ -115,21 +111,6 @@ class SecondaryTierFactory:
                 module_path,
             )
         logger.info("loading out-of-tree tier %s from %s", tier_type, module_path)
-
-
-def _check_parameter_names(
-    tier_class: type[SecondaryTierManager], parameters: Mapping[str, Any]
-) -> None:
-    taken = inspect.signature(tier_class).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken):
-        return
-    allowed = {parameter.name for parameter in taken} - _PARAMETERS_OF_THE_FACTORY
-    unknown = sorted(set(parameters) - allowed)
-    if unknown:
-        raise TypeError(
-            f"{tier_class.__name__} has no parameter {', '.join(unknown)}; it has "
-            f"{', '.join(sorted(allowed))}"
-        )
 
 
 def _import_tier_class(location: _ClassLocation) -> type[SecondaryTierManager]:

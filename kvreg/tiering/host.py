@@ -14,6 +14,7 @@ from kvreg.tiering.base import (
     RequestOffloadingContext,
     SecondaryTierManager,
 )
+from kvreg.tiering.engine_interface import EngineInterface
 from kvreg.tiering.sizes import parse_bytes
 from kvreg.tiering.stats import TierStats
 
@@ -63,6 +64,15 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         OSError: A thread cannot be started, or the system refuses to place memory on nodes.
     """
 
+    # A tier for an engine with types of its own replaces it before this constructor runs.
+    _engine_interface = EngineInterface(
+        lookup_results=(LookupResult.MISS, LookupResult.HIT, LookupResult.RETRY),
+        job_result=JobResult,
+        event=OffloadingEvent,
+        rows_attribute="chunk_ids",
+        drops_fail=True,
+    )
+
     def __init__(
         self,
         offloading_spec: object,
@@ -90,6 +100,7 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         if verify not in (None, "crc32c"):
             raise ValueError(f"verify must be None or 'crc32c', not {verify!r}")
         cpus = None if worker_cpus is None else [_cpu_number(cpu) for cpu in worker_cpus]
+        engine = self._engine_interface
         self._open(
             primary_kv_view,
             _capacity_bytes(capacity),
@@ -100,9 +111,11 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             huge_pages=huge_pages,
             numa_node=numa_node,
             prefault=prefault,
-            lookup_results=(LookupResult.MISS, LookupResult.HIT, LookupResult.RETRY),
-            job_result=JobResult,
-            event=OffloadingEvent if enable_kv_events else None,
+            lookup_results=engine.lookup_results,
+            job_result=engine.job_result,
+            event=engine.event if enable_kv_events else None,
+            rows_attribute=engine.rows_attribute,
+            drops_fail=engine.drops_fail,
         )
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:

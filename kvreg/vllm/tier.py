@@ -1,0 +1,180 @@
+"""The host-memory tier as a secondary tier of vLLM."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vllm.v1.kv_offload.base import (
+    Locality,
+    Medium,
+    OffloadingEvent,
+    OffloadingMetricMetadata,
+    ReqContext,
+    RequestOffloadingContext,
+)
+from vllm.v1.kv_offload.tiering.base import SecondaryTierManager
+
+from kvreg.tiering.host import HostMemoryTier
+from kvreg.tiering.parameter_names import check_parameter_names
+from kvreg.vllm.interface import read_interface, takes
+from kvreg.vllm.metrics import TierMetrics, metric_definitions
+
+if TYPE_CHECKING:
+    from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import (
+        OffloadingConnectorStats,
+    )
+    from vllm.v1.kv_offload.base import OffloadingSpec
+    from vllm.v1.kv_offload.tiering.backpressure import BackpressureDetector
+
+logger = logging.getLogger(__name__)
+
+_INTERFACE = read_interface()
+
+# Labels of vLLM's configuration metric, and the figures of TierStats that they show.
+_CONFIG_INFO = {"kvreg_num_chunks": "slots_total", "kvreg_num_threads": "num_threads"}
+
+
+class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
+    """A ``kvreg.tiering.HostMemoryTier`` that vLLM drives.
+
+    A store that finds no room for some chunks has succeeded, as vLLM counts it: what is dropped
+    is told by ``transfer_bytes`` and a metric.
+
+    Args:
+        offloading_spec: vLLM's offloading configuration.
+        primary_kv_view: The primary tier's buffer, shape ``(num_chunks, row_bytes)``.
+        tier_type: The name under which vLLM's configuration asked for the tier.
+        backpressure_detector: vLLM's own, by which it decides whether to store to this tier.
+        locality: ``"LOCAL"`` or ``"REMOTE"``, for vLLM's tier filters and KV events.
+        enable_kv_events: Tell vLLM what is stored and removed. It takes effect where vLLM
+            publishes KV events.
+        keep_on_reset: Keep the content when vLLM resets its caches, as it does when its weights
+            change: what the tier then serves may have been computed with the old ones.
+        host_parameters: All others are those of ``HostMemoryTier``.
+
+    Raises:
+        TypeError: A parameter's name is unknown.
+        TypeError, ValueError, MemoryError, OSError: As ``HostMemoryTier``.
+    """
+
+    medium: ClassVar[Medium] = Medium.CPU
+
+    def __init__(
+        self,
+        offloading_spec: OffloadingSpec,
+        primary_kv_view: memoryview,
+        tier_type: str,
+        backpressure_detector: BackpressureDetector | None = None,
+        *,
+        locality: str | None = None,
+        enable_kv_events: bool = False,
+        keep_on_reset: bool = False,
+        **host_parameters: Any,
+    ) -> None:
+        check_parameter_names(HostMemoryTierManager, host_parameters, HostMemoryTier)
+        if not isinstance(keep_on_reset, bool):
+            raise ValueError(f"keep_on_reset must be True or False, not {keep_on_reset!r}")
+        # Up to 0.30 vLLM has no detectors, and its constructor no parameter for one.
+        detector = [] if backpressure_detector is None else [backpressure_detector]
+        SecondaryTierManager.__init__(
+            self, offloading_spec, primary_kv_view, tier_type, *detector
+        )
+        self.locality = _as_locality(locality)
+        self._keep_on_reset = keep_on_reset
+        self._metrics = TierMetrics()
+        self._engine_interface = replace(
+            _INTERFACE, event=_event_factory(tier_type, self.locality)
+        )
+        HostMemoryTier.__init__(
+            self,
+            offloading_spec,
+            primary_kv_view,
+            tier_type,
+            enable_kv_events=_published(enable_kv_events, offloading_spec, tier_type),
+            **host_parameters,
+        )
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        """Ask for the chunks computed for the request; prefix hits are here already."""
+        self._require_usable()
+        return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        """Count the request's chunks as just used, its last ones first.
+
+        From 0.31 on vLLM does not call ``touch``, but keeps the place of each key in the
+        request; there is no public way to ask it for the keys.
+        """
+        end_tokens = getattr(req_context, "_offload_key_positions", None)
+        if end_tokens:
+            self.touch(sorted(end_tokens, key=end_tokens.__getitem__), req_context)
+        super().on_request_finished(req_context)
+
+    def drain_jobs(self) -> None:
+        """Wait until no job touches the primary tier, and forget all chunks unless told not to.
+
+        vLLM calls it when it resets its caches, and at no other time, and does not tell its
+        secondary tiers to forget what the old weights computed.
+        """
+        if self._keep_on_reset:
+            super().drain_jobs()
+        else:
+            self.reset()
+
+    @classmethod
+    def build_metric_definitions(
+        cls, extra_config: dict[str, Any]
+    ) -> dict[str, OffloadingMetricMetadata]:
+        """Return the Prometheus metrics that the tier has."""
+        return metric_definitions()
+
+    def get_stats(self) -> OffloadingConnectorStats:
+        """Return the metrics' values: gauges, and counters' increases since the last call."""
+        return self._metrics.take(self.stats(), self._tier_label)
+
+    @classmethod
+    def config_info_keys(cls, tier_config: dict[str, Any]) -> tuple[str, ...]:
+        """Return the labels that the tier adds to vLLM's configuration metric, from 0.33 on."""
+        return tuple(_CONFIG_INFO)
+
+    def config_info(self) -> Mapping[str, int]:
+        """Return the labels' values."""
+        stats = self.stats()
+        return {label: getattr(stats, figure) for label, figure in _CONFIG_INFO.items()}
+
+    @functools.cached_property
+    def _tier_label(self) -> str:
+        # As vLLM labels its own metrics of the tier.
+        place = self._offloading_spec.get_manager().secondary_tiers.index(self) + 1
+        return f"{place}:{self.tier_type}"
+
+
+def _as_locality(name: str | None) -> Locality | None:
+    if name is None:
+        return None
+    if not isinstance(name, str) or name not in Locality.__members__:
+        allowed = ", ".join(repr(member) for member in Locality.__members__)
+        raise ValueError(f"locality must be None or one of {allowed}, not {name!r}")
+    return Locality[name]
+
+
+def _event_factory(tier_type: str, locality: Locality | None) -> Callable[..., object]:
+    # Without an owner vLLM takes the chunk for one of its primary tier, of the same medium.
+    more = {"ownership": tier_type, "removal_expected": True}
+    known = {name: value for name, value in more.items() if takes(OffloadingEvent, name)}
+    return functools.partial(OffloadingEvent, medium=Medium.CPU, locality=locality, **known)
+
+
+def _published(enable_kv_events: bool, offloading_spec: OffloadingSpec, tier_type: str) -> bool:
+    """Return whether to keep events: not where vLLM never takes them."""
+    if enable_kv_events is not True or offloading_spec.kv_events_config.enable_kv_cache_events:
+        return enable_kv_events
+    logger.warning(
+        "tier %r has enable_kv_events, but vLLM does not publish KV events: it keeps none",
+        tier_type,
+    )
+    return False

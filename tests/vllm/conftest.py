@@ -1,0 +1,19 @@
+"""Tests of kvreg inside vLLM: only where there is a vLLM.
+
+`test_without_vllm.py` needs none.
+"""
+
+import importlib.util
+
+import pytest
+
+from kvreg.vllm import plugin
+
+if importlib.util.find_spec("vllm") is None:
+    collect_ignore_glob = ["engine", "test_[!w]*.py"]
+
+
+@pytest.fixture(scope="session")
+def kvreg_tier_type():
+    """Let vLLM know the tier type "kvreg", as the plugin does."""
+    plugin._register_tier()
