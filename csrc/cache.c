@@ -168,6 +168,13 @@ static void take_from_aside(kvreg_cache *cache, uint32_t slot)
     take_out(cache, &region->aside, slot);
 }
 
+/* After a change of a slot's state: where it was set aside, it may have become evictable there. */
+static void note_release(kvreg_cache *cache, uint32_t slot)
+{
+    if (cache->slots[slot].place == ASIDE && evictable(cache, slot))
+        cache->region->released = cache->region->aside.first;
+}
+
 /* The first slot set aside that has become evictable, taken from the list. */
 static uint32_t take_released(kvreg_cache *cache)
 {
@@ -404,7 +411,7 @@ typedef struct placement {
     size_t n;
     size_t tail;        /* the keys from here on have no slot that could be given up */
     size_t kept;        /* slots that the call's keys have */
-    bool repeats;       /* whether a key of the call came twice */
+    bool repeats;       /* whether a key of the call may have come twice */
     key_filter earlier;
 } placement;
 
@@ -434,9 +441,9 @@ static void place(kvreg_cache *cache, placement *store, size_t i)
 {
     kvreg_key *key = &store->keys[i];
     if (may_repeat(&store->earlier, key)) {
+        store->repeats = true;
         key->slot = kvreg_index_find(&cache->index, key);
         if (key->slot != KVREG_NO_SLOT) {
-            store->repeats = true;
             cache->slots[key->slot].position = (uint32_t)i;
             use(cache, key->slot);
             return;
@@ -472,11 +479,25 @@ static void place_all(kvreg_cache *cache, placement *store)
     }
 }
 
-/* Whether the block of a key that was given a slot has it still. */
-static bool has_kept_slot(const kvreg_cache *cache, const placement *store, const kvreg_key *key)
+/* Whether a key's block is here. One that came twice may have lost a slot and found another. */
+static bool has_block(const kvreg_cache *cache, const placement *store, const kvreg_key *key)
 {
-    return key->slot != KVREG_NO_SLOT &&
-           (!store->repeats || kvreg_index_find(&cache->index, key) != KVREG_NO_SLOT);
+    return store->repeats ? kvreg_index_find(&cache->index, key) != KVREG_NO_SLOT
+                          : key->slot != KVREG_NO_SLOT;
+}
+
+/* Lets go of a key's slot; true when the store has placed that key there. */
+static bool let_go(kvreg_cache *cache, uint32_t number, size_t position)
+{
+    kvreg_slot *slot = &cache->slots[number];
+    bool placed = slot->kept == PLACED;
+    if (slot->kept == NOT_KEPT || (placed && slot->position != position))
+        return false;
+    slot->kept = NOT_KEPT;
+    if (placed)
+        slot->pins = 0;
+    note_release(cache, number);
+    return placed;
 }
 
 /* Lists what was placed, counts what was not, and lets go of all. */
@@ -487,22 +508,12 @@ static void sum_up(kvreg_cache *cache, const placement *store, kvreg_cache_block
     *placed = (kvreg_cache_placed){ .blocks = 0 };
     for (size_t i = 0; i < store->n; i++) {
         const kvreg_key *key = &store->keys[i];
-        if (key->slot == DECLINED) {
+        if (key->slot == DECLINED)
             placed->declined++;
-            continue;
-        }
-        if (!has_kept_slot(cache, store, key)) {
+        else if (!has_block(cache, store, key))
             placed->dropped++;
-            continue;
-        }
-        kvreg_slot *slot = &cache->slots[key->slot];
-        if (slot->kept == PLACED && slot->position == i) {
+        else if (key->slot != KVREG_NO_SLOT && let_go(cache, key->slot, i))
             blocks[placed->blocks++] = (kvreg_cache_block){ key->slot, (uint32_t)i };
-            slot->pins = 0;
-            slot->kept = NOT_KEPT;
-        } else if (slot->kept == PRESENT) {
-            slot->kept = NOT_KEPT;
-        }
     }
     if (placed->dropped > 0)
         *drop_counter(region, store->kept) += placed->dropped;
@@ -541,8 +552,7 @@ static void settle_slots(kvreg_cache *cache, const uint32_t *slots, size_t n,
         lock(cache);
         for (size_t i = first; i < end; i++) {
             settle(cache, slots[i]);
-            if (cache->slots[slots[i]].place == ASIDE && evictable(cache, slots[i]))
-                cache->region->released = cache->region->aside.first;
+            note_release(cache, slots[i]);
         }
         unlock(cache);
     }

@@ -35,3 +35,12 @@ bool kvreg_policy_admit_all(const void *state, uint64_t hash, uint32_t used)
     (void)state, (void)hash, (void)used;
     return true;
 }
+
+/* FNV-1a: G. Fowler, L. C. Noll, K.-P. Vo. The same in every process, so that results repeat. */
+uint32_t kvreg_request_number(const char *name, size_t bytes)
+{
+    uint32_t number = 0x811c9dc5u;
+    for (size_t i = 0; i < bytes; i++)
+        number = (number ^ (uint8_t)name[i]) * 0x01000193u;
+    return number == 0 ? 1 : number;
+}

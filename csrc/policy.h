@@ -26,6 +26,9 @@ typedef struct kvreg_use {
     bool whole;       /* the keys of the call are all of the request's, not a part of them */
 } kvreg_use;
 
+/* A number for a request's name; never 0. Two names may share one. */
+uint32_t kvreg_request_number(const char *name, size_t bytes);
+
 typedef struct kvreg_policy {
     const char *name; /* as users choose it */
     /* Bytes of state for `slots` slots. */

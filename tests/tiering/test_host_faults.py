@@ -286,6 +286,7 @@ def open_with(tier, view, job_result=JobResult, event=OffloadingEvent):
         lookup_results=(LookupResult.MISS, LookupResult.HIT, LookupResult.RETRY),
         job_result=job_result,
         event=event,
+        clock=None,
     )
 
 
