@@ -1,7 +1,7 @@
 """vLLM's tiering on the CPU platform, for which vLLM has no offloading worker of its own.
 
-Only the copies between the engine's KV cache and the primary tier's shared region are made here;
-the managers, the region and the secondary tiers are vLLM's.
+Here are only the copies between the engine's KV cache and the primary tier's shared region; the
+managers, the region and the secondary tiers are vLLM's.
 """
 
 import time

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import vllm
 
 from kvreg.tiering import HostMemoryTier
 from kvreg.vllm import HostMemoryTierManager
