@@ -98,7 +98,7 @@ def engine(model):
 
 def test_requests_in_one_batch_get_the_same_tokens(engine, expected):
     loaded = engine.tiers[0].stats().blocks_loaded
-    tokens, cached = engine.generate(PROMPTS)
+    tokens, _ = engine.generate(PROMPTS)
     assert tokens == expected
     assert engine.tiers[0].stats().blocks_loaded > loaded
 
