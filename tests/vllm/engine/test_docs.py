@@ -24,11 +24,12 @@ from tests.vllm.engine.cpu_offloading_spec import CpuTieringSpec
 from tests.vllm.engine.small_engine import CHUNKS, PROMPT_TOKENS, PROMPTS, running_engine
 
 FOLDER = Path(__file__).parent
-DOCS = (FOLDER.parents[2] / "docs" / "vllm.md").read_text()
+ROOT = FOLDER.parents[2]
+DOCS = (ROOT / "docs" / "vllm.md").read_text()
 
 
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.*?)^```", DOCS, re.M | re.S)
+def blocks(language, page=DOCS):
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.M | re.S)
 
 
 def first_column(heading):
@@ -167,6 +168,12 @@ def test_the_tier_named_by_its_class(model, expected):
         for cached in (0, PROMPT_TOKENS):
             assert engine.one_by_one(PROMPTS[:8]) == (expected[:8], [cached] * 8)
         assert type(engine.tiers[0]) is HostMemoryTierManager
+
+
+def test_the_readme_shows_a_part_of_the_same_configuration():
+    (items,) = blocks("json", (ROOT / "README.md").read_text())
+    extra = ALONE["kv_connector_extra_config"]
+    assert extra == {**extra, **json.loads(items)}
 
 
 def test_the_table_of_parameters_has_them_all():
