@@ -2,8 +2,10 @@
 
 import dataclasses
 import logging
+import sys
 from abc import abstractmethod
 from importlib.metadata import entry_points
+from types import SimpleNamespace
 
 import pytest
 from vllm.v1.kv_offload import base
@@ -91,6 +93,31 @@ def test_a_vllm_with_another_interface_is_left_alone(unregistered, monkeypatch, 
     assert "'kvreg' is not available: this vLLM has another tier interface" in record.message
     assert what in record.message
     assert SecondaryTierFactory._registry == before
+
+
+@pytest.fixture
+def installations(monkeypatch):
+    """The calls that would make the registry faster."""
+    calls = []
+    registry = SimpleNamespace(install=lambda: calls.append("install"))
+    monkeypatch.setitem(sys.modules, "kvreg.vllm.registry", registry)
+    monkeypatch.delenv("KVREG_VLLM_REGISTRY", raising=False)
+    plugin._accelerate_registry.cache_clear()
+    yield calls
+    plugin._accelerate_registry.cache_clear()
+
+
+def test_it_makes_the_registry_faster_once(installations):
+    plugin.register()
+    plugin.register()
+    assert installations == ["install"]
+
+
+def test_the_registry_stays_as_it_is_where_the_variable_says_so(installations, monkeypatch):
+    monkeypatch.setenv("KVREG_VLLM_REGISTRY", "0")
+    plugin.register()
+    assert installations == []
+    assert SecondaryTierFactory.get_tier_class({"type": "kvreg"}) is HostMemoryTierManager
 
 
 def test_a_type_of_that_name_that_is_there_already_stays(unregistered, caplog):
