@@ -449,10 +449,6 @@ static void place(kvreg_cache *cache, placement *store, size_t i)
             return;
         }
     }
-    if (!cache->policy->admits(cache->policy_state, key->hash, cache->region->stats.used)) {
-        key->slot = DECLINED;
-        return;
-    }
     uint32_t slot = take_slot(cache);
     if (slot == KVREG_NO_SLOT)
         slot = give_up_tail(cache, store, i);
@@ -466,6 +462,17 @@ static void place(kvreg_cache *cache, placement *store, size_t i)
     cache->slots[slot].kept = PLACED;
     cache->slots[slot].position = (uint32_t)i;
     enter_policy(cache, slot, key->hash);
+}
+
+/* Marks the keys whose blocks the policy does not admit, before anything is evicted for others. */
+static void decline(const kvreg_cache *cache, const placement *store)
+{
+    for (size_t i = 0; i < store->n; i++) {
+        kvreg_key *key = &store->keys[i];
+        if (key->slot == KVREG_NO_SLOT &&
+            !cache->policy->admits(cache->policy_state, key->hash, cache->region->stats.used))
+            key->slot = DECLINED;
+    }
 }
 
 /* Uses or places each key, the tail first: the head of the prefix has to outlive it. */
@@ -532,6 +539,7 @@ bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n, cons
         placement store = { .keys = keys, .n = n, .tail = n };
         store.kept = keep_present(cache, keys, n);
         cache->policy->observe(cache->policy_state, keys, n, by);
+        decline(cache, &store);
         place_all(cache, &store);
         sum_up(cache, &store, blocks, placed);
         evictions = cache->region->stats.evictions - evictions;

@@ -177,13 +177,14 @@ static void leave_list(krl *state, uint32_t slot)
         note_front(state, previous - list_end(state, 0));
 }
 
-/* The list whose front is to be evicted next; LISTS when all are empty. */
+/* The list whose front is to be evicted next, of those of equal worth the highest: its slot was used
+ * first. LISTS when all are empty. */
 static uint32_t least_list(const krl *state)
 {
     uint32_t least = LISTS;
     for (uint32_t list = 0; list < LISTS; list++) {
         if ((state->filled >> list & 1) != 0 &&
-            (least == LISTS || is_before(state->worths[list], state->worths[least])))
+            (least == LISTS || !is_before(state->worths[least], state->worths[list])))
             least = list;
     }
     return least;
@@ -339,7 +340,7 @@ static void count_return(krl *state, uint32_t ticks)
 static bool krl_admits(const void *memory, uint64_t hash, uint32_t used)
 {
     const krl *state = memory;
-    bool full = state->slots - used <= state->slots / 100 * FREE_PERCENT;
+    bool full = (uint64_t)(state->slots - used) * 100 <= (uint64_t)state->slots * FREE_PERCENT;
     if (!state->evicted || !full || state->margin == 0)
         return true;
     uint32_t ghost = find_ghost(state, hash);

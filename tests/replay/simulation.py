@@ -29,22 +29,26 @@ class BoundedSet:
                 self.policy.use(block)
 
     def store(self, blocks, spared, use):
-        """Add those that are not here and that the policy admits; return how many came."""
+        """Add what is not here and what the policy admits.
+
+        Return how many blocks came, and whether there was room for all.
+        """
         present = self.ids & set(blocks)
         told = self.policy.observe(blocks, use)
+        admitted = {block for block in blocks if self.policy.admits(block, len(self.ids))}
         new = []
         for i, block in reversed(list(enumerate(blocks))):
             if block in present:
                 if i in told:
                     self.policy.use(block)
-            elif self.policy.admits(block, len(self.ids)):
+            elif block in admitted:
                 if not self.make_room(spared):
                     if not new:
                         continue
                     self.remove(new.pop(0))
                 self.add(block)
                 new.append(block)
-        return len(new)
+        return len(new), admitted <= self.ids
 
     def make_room(self, spared):
         """Say whether one more fits, if need be in place of one that is not spared."""
@@ -122,5 +126,6 @@ class Simulation:
         self.primary.use(blocks)
 
     def _store(self, computed, promised, use):
-        self.stored += self.host.store(computed, {*computed, *promised}, use)
-        self.short_stores += any(block not in self.host for block in computed)
+        stored, had_room = self.host.store(computed, {*computed, *promised}, use)
+        self.stored += stored
+        self.short_stores += not had_room

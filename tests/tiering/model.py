@@ -292,7 +292,12 @@ class ModelTier(SecondaryTierManager):
 
         Return the first position of each key that got a block, and the positions declined.
         """
-        placed, declined = {}, set()
+        declined = {
+            i
+            for i, key in enumerate(job_keys)
+            if key not in present and not self.policy.admits(key, len(self.blocks))
+        }
+        placed = {}
         for i, key in reversed(list(enumerate(job_keys))):
             if key in present:
                 if i in used:
@@ -300,9 +305,9 @@ class ModelTier(SecondaryTierManager):
             elif key in self.blocks:
                 placed = {i: key} | {at: other for at, other in placed.items() if other != key}
                 self.policy.use(key)
-            elif not self.policy.admits(key, len(self.blocks)):
-                declined.add(i)
-            elif self._make_room(set(job_keys)) or self._give_up_tail(placed):
+            elif i not in declined and (
+                self._make_room(set(job_keys)) or self._give_up_tail(placed)
+            ):
                 self.blocks[key] = Block()
                 placed[i] = key
                 self.policy.add(key)

@@ -176,7 +176,7 @@ class KrlModel(PolicyModel):
         self._list_of(key)[key] = None
 
     def admits(self, key, used):
-        is_full = self.slots - used <= self.slots // 100 * 2
+        is_full = (self.slots - used) * 100 <= self.slots * 2
         if self.inflation is None or not is_full or not self.margin or key not in self.ghosts:
             return True
         return self.now + self._credit(self.ghosts[key]) - self.inflation >= self.margin
@@ -259,7 +259,7 @@ class KrlModel(PolicyModel):
             self.passed_over.remove(key)
             return key
         while fronts := [next(iter(keys)) for keys in self.lists if keys]:
-            key = min(fronts, key=lambda key: self._worth(self.nodes[key]))
+            key = min(reversed(fronts), key=lambda key: self._worth(self.nodes[key]))
             del self._list_of(key)[key]
             if may_go(key):
                 return key
