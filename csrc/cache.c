@@ -18,6 +18,10 @@ enum slot_state { FREE, WRITING, READY, DOOMED };
 /* Who orders a slot: nobody while it is free or in the hands of the call that runs. */
 enum slot_place { NOWHERE, IN_POLICY, ASIDE };
 
+/* What the store that runs has to do with a slot: nothing; its block was here before; it places the
+ * block here. */
+enum slot_kept { NOT_KEPT, PRESENT, PLACED };
+
 /* Slots linked through their rests, in order. */
 typedef struct slot_list {
     uint32_t first, last;
@@ -152,7 +156,7 @@ static void add_event(kvreg_cache *cache, uint32_t slot, bool removed)
 static bool evictable(const kvreg_cache *cache, uint32_t number)
 {
     const kvreg_slot *slot = &cache->slots[number];
-    return slot->state == READY && slot->pins == 0 && !slot->kept &&
+    return slot->state == READY && slot->pins == 0 && slot->kept == NOT_KEPT &&
            slot->promised_step != cache->region->step;
 }
 
@@ -162,6 +166,13 @@ static void take_from_aside(kvreg_cache *cache, uint32_t slot)
     if (region->released == slot)
         region->released = cache->rests[slot].next;
     take_out(cache, &region->aside, slot);
+}
+
+/* After a change of a slot's state: where it was set aside, it may have become evictable there. */
+static void note_release(kvreg_cache *cache, uint32_t slot)
+{
+    if (cache->slots[slot].place == ASIDE && evictable(cache, slot))
+        cache->region->released = cache->region->aside.first;
 }
 
 /* The first slot set aside that has become evictable, taken from the list. */
@@ -220,7 +231,8 @@ static uint32_t take_slot(kvreg_cache *cache)
             return slot;
         prefetch_victims(cache);
         add_event(cache, slot, true);
-        cache->policy->evicted(cache->policy_state, slot, cache->slots[slot].hash);
+        cache->policy->evicted(cache->policy_state, slot,
+                               kvreg_index_hash_of(&cache->index, slot));
         kvreg_index_remove(&cache->index, slot);
         region->stats.evictions++;
     }
@@ -235,24 +247,6 @@ static void free_slot(kvreg_cache *cache, uint32_t slot)
     cache->region->stats.used--;
 }
 
-/* Makes lookups miss a block that is ready. An event's room is reserved. */
-static void forget(kvreg_cache *cache, uint32_t number)
-{
-    kvreg_slot *slot = &cache->slots[number];
-    add_event(cache, number, true);
-    kvreg_index_remove(&cache->index, number);
-    if (slot->place == ASIDE)
-        take_from_aside(cache, number);
-    else
-        cache->policy->remove(cache->policy_state, number);
-    slot->place = NOWHERE;
-    cache->region->stats.promised -= slot->promised_step == cache->region->step;
-    slot->promised_step = 0;
-    slot->state = DOOMED;
-    if (slot->pins == 0)
-        free_slot(cache, number);
-}
-
 /* -- Use ----------------------------------------------------------------------------------- */
 
 static void put_back(kvreg_cache *cache, uint32_t slot)
@@ -262,18 +256,40 @@ static void put_back(kvreg_cache *cache, uint32_t slot)
     cache->policy->put_back(cache->policy_state, slot);
 }
 
-/* Counts a slot as used; one that just got its block is added to the policy. */
-static void use(kvreg_cache *cache, uint32_t number)
+static void use(kvreg_cache *cache, uint32_t slot)
+{
+    if (cache->slots[slot].place == ASIDE)
+        put_back(cache, slot);
+    cache->policy->use(cache->policy_state, slot);
+}
+
+/* Gives a slot that has a key to the policy. */
+static void enter_policy(kvreg_cache *cache, uint32_t slot, uint64_t hash)
+{
+    cache->slots[slot].place = IN_POLICY;
+    cache->policy->add(cache->policy_state, slot, hash);
+}
+
+static void leave_policy(kvreg_cache *cache, uint32_t slot)
+{
+    if (cache->slots[slot].place == ASIDE)
+        put_back(cache, slot);
+    cache->policy->remove(cache->policy_state, slot, kvreg_index_hash_of(&cache->index, slot));
+    cache->slots[slot].place = NOWHERE;
+}
+
+/* Makes lookups miss a block that is ready. An event's room is reserved. */
+static void forget(kvreg_cache *cache, uint32_t number)
 {
     kvreg_slot *slot = &cache->slots[number];
-    if (slot->place == NOWHERE) {
-        slot->place = IN_POLICY;
-        cache->policy->add(cache->policy_state, number, slot->hash);
-        return;
-    }
-    if (slot->place == ASIDE)
-        put_back(cache, number);
-    cache->policy->use(cache->policy_state, number);
+    add_event(cache, number, true);
+    leave_policy(cache, number);
+    kvreg_index_remove(&cache->index, number);
+    cache->region->stats.promised -= slot->promised_step == cache->region->step;
+    slot->promised_step = 0;
+    slot->state = DOOMED;
+    if (slot->pins == 0)
+        free_slot(cache, number);
 }
 
 /* -- Batches ------------------------------------------------------------------------------- */
@@ -332,18 +348,18 @@ kvreg_found kvreg_cache_lookup(kvreg_cache *cache, kvreg_key *key)
     return found;
 }
 
-void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n)
+void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by)
 {
     hash_all(cache, keys, n);
     lock(cache);
+    for (size_t i = 0; i < n; i++) {
+        prefetch_ahead(cache, keys, n, i);
+        keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
+    }
+    cache->policy->observe(cache->policy_state, keys, n, by);
     for (size_t i = n; i-- > 0;) {
-        if (i >= ENTRY_AHEAD)
-            kvreg_index_prefetch_entry(&cache->index, keys[i - ENTRY_AHEAD].hash);
-        if (i >= SLOT_AHEAD)
-            kvreg_index_prefetch_slot(&cache->index, keys[i - SLOT_AHEAD].hash);
-        uint32_t slot = kvreg_index_find(&cache->index, &keys[i]);
-        if (slot != KVREG_NO_SLOT)
-            use(cache, slot);
+        if (keys[i].used)
+            use(cache, keys[i].slot);
     }
     unlock(cache);
 }
@@ -357,8 +373,8 @@ static size_t keep_present(kvreg_cache *cache, kvreg_key *keys, size_t n)
         prefetch_ahead(cache, keys, n, i);
         keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
         if (keys[i].slot != KVREG_NO_SLOT) {
-            kept += !cache->slots[keys[i].slot].kept;
-            cache->slots[keys[i].slot].kept = 1;
+            kept += cache->slots[keys[i].slot].kept == NOT_KEPT;
+            cache->slots[keys[i].slot].kept = PRESENT;
         }
     }
     return kept;
@@ -389,51 +405,123 @@ static uint64_t *drop_counter(struct kvreg_region *region, size_t held)
                                       : &region->stats.dropped_busy;
 }
 
-/* Gives each key that has no slot one, head first, while there are any. Other keys of the call have
- * `kept` slots. Returns how many slots were given. */
-static size_t place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t kept,
-                           kvreg_cache_block *blocks, size_t *dropped)
+/* A store while it is being placed, from its tail to its head. */
+typedef struct placement {
+    kvreg_key *keys;
+    size_t n;
+    size_t tail;        /* the keys from here on have no slot that could be given up */
+    size_t kept;        /* slots that the call's keys have */
+    bool repeats;       /* whether a key of the call may have come twice */
+    key_filter earlier;
+} placement;
+
+/* Set instead of a slot for a key that the policy did not admit. */
+enum { DECLINED = KVREG_SLOTS_MAX };
+
+/* The slot of the last key that the store has placed, taken from that key for one before it, at
+ * `before`; KVREG_NO_SLOT when there is none. */
+static uint32_t give_up_tail(kvreg_cache *cache, placement *store, size_t before)
 {
-    size_t placed = 0;
-    uint64_t *counter = NULL;
-    key_filter earlier = { { 0 } };
-    *dropped = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (keys[i].slot != KVREG_NO_SLOT)
+    while (store->tail > before + 1) {
+        kvreg_key *key = &store->keys[--store->tail];
+        uint32_t slot = key->slot;
+        if (slot >= KVREG_SLOTS_MAX || cache->slots[slot].kept != PLACED ||
+            cache->slots[slot].position != store->tail)
             continue;
-        uint32_t slot = KVREG_NO_SLOT;
-        if (may_repeat(&earlier, &keys[i]))
-            slot = kvreg_index_find(&cache->index, &keys[i]);
-        if (slot == KVREG_NO_SLOT && *dropped == 0) {
-            slot = take_slot(cache);
-            if (slot == KVREG_NO_SLOT) {
-                counter = drop_counter(cache->region, kept + placed);
-            } else {
-                kvreg_index_insert(&cache->index, &keys[i], slot);
-                cache->slots[slot].state = WRITING;
-                blocks[placed++] = (kvreg_cache_block){ slot, (uint32_t)i };
-            }
-        }
-        *dropped += slot == KVREG_NO_SLOT;
-        keys[i].slot = slot;
+        leave_policy(cache, slot);
+        kvreg_index_remove(&cache->index, slot);
+        key->slot = KVREG_NO_SLOT;
+        return slot;
     }
-    if (counter != NULL)
-        *counter += *dropped;
+    return KVREG_NO_SLOT;
+}
+
+/* Finds a slot for the key at position i, which had none before the call. */
+static void place(kvreg_cache *cache, placement *store, size_t i)
+{
+    kvreg_key *key = &store->keys[i];
+    if (may_repeat(&store->earlier, key)) {
+        store->repeats = true;
+        key->slot = kvreg_index_find(&cache->index, key);
+        if (key->slot != KVREG_NO_SLOT) {
+            cache->slots[key->slot].position = (uint32_t)i;
+            use(cache, key->slot);
+            return;
+        }
+    }
+    if (!cache->policy->admits(cache->policy_state, key->hash, cache->region->stats.used)) {
+        key->slot = DECLINED;
+        return;
+    }
+    uint32_t slot = take_slot(cache);
+    if (slot == KVREG_NO_SLOT)
+        slot = give_up_tail(cache, store, i);
+    else
+        store->kept++;
+    if (slot == KVREG_NO_SLOT)
+        return;
+    key->slot = slot;
+    kvreg_index_insert(&cache->index, key, slot);
+    cache->slots[slot].state = WRITING;
+    cache->slots[slot].kept = PLACED;
+    cache->slots[slot].position = (uint32_t)i;
+    enter_policy(cache, slot, key->hash);
+}
+
+/* Uses or places each key, the tail first: the head of the prefix has to outlive it. */
+static void place_all(kvreg_cache *cache, placement *store)
+{
+    for (size_t i = store->n; i-- > 0;) {
+        if (store->keys[i].slot == KVREG_NO_SLOT)
+            place(cache, store, i);
+        else if (store->keys[i].used)
+            use(cache, store->keys[i].slot);
+    }
+}
+
+/* Whether a key's block is here. One that came twice may have lost a slot and found another. */
+static bool has_block(const kvreg_cache *cache, const placement *store, const kvreg_key *key)
+{
+    return store->repeats ? kvreg_index_find(&cache->index, key) != KVREG_NO_SLOT
+                          : key->slot != KVREG_NO_SLOT;
+}
+
+/* Lets go of a key's slot; true when the store has placed that key there. */
+static bool let_go(kvreg_cache *cache, uint32_t number, size_t position)
+{
+    kvreg_slot *slot = &cache->slots[number];
+    bool placed = slot->kept == PLACED;
+    if (slot->kept == NOT_KEPT || (placed && slot->position != position))
+        return false;
+    slot->kept = NOT_KEPT;
+    if (placed)
+        slot->pins = 0;
+    note_release(cache, number);
     return placed;
 }
 
-static void let_go_and_use(kvreg_cache *cache, const kvreg_key *keys, size_t n)
+/* Lists what was placed, counts what was not, and lets go of all. */
+static void sum_up(kvreg_cache *cache, const placement *store, kvreg_cache_block *blocks,
+                   kvreg_cache_placed *placed)
 {
-    for (size_t i = n; i-- > 0;) {
-        if (keys[i].slot == KVREG_NO_SLOT)
-            continue;
-        cache->slots[keys[i].slot].kept = 0;
-        use(cache, keys[i].slot);
+    struct kvreg_region *region = cache->region;
+    *placed = (kvreg_cache_placed){ .blocks = 0 };
+    for (size_t i = 0; i < store->n; i++) {
+        const kvreg_key *key = &store->keys[i];
+        if (key->slot == DECLINED)
+            placed->declined++;
+        else if (!has_block(cache, store, key))
+            placed->dropped++;
+        else if (key->slot != KVREG_NO_SLOT && let_go(cache, key->slot, i))
+            blocks[placed->blocks++] = (kvreg_cache_block){ key->slot, (uint32_t)i };
     }
+    if (placed->dropped > 0)
+        *drop_counter(region, store->kept) += placed->dropped;
+    region->stats.declined += placed->declined;
 }
 
-bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n,
-                             kvreg_cache_block *blocks, size_t *placed, size_t *dropped)
+bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by,
+                             kvreg_cache_block *blocks, kvreg_cache_placed *placed)
 {
     hash_all(cache, keys, n);
     lock(cache);
@@ -441,11 +529,13 @@ bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n,
     bool reserved = reserve_events(cache, 2 * n);
     if (reserved) {
         uint64_t evictions = cache->region->stats.evictions;
-        size_t kept = keep_present(cache, keys, n);
-        *placed = place_absent(cache, keys, n, kept, blocks, dropped);
-        let_go_and_use(cache, keys, n);
+        placement store = { .keys = keys, .n = n, .tail = n };
+        store.kept = keep_present(cache, keys, n);
+        cache->policy->observe(cache->policy_state, keys, n, by);
+        place_all(cache, &store);
+        sum_up(cache, &store, blocks, placed);
         evictions = cache->region->stats.evictions - evictions;
-        release_events(cache, 2 * n - evictions - *placed);
+        release_events(cache, 2 * n - evictions - placed->blocks);
     }
     unlock(cache);
     return reserved;
@@ -462,8 +552,7 @@ static void settle_slots(kvreg_cache *cache, const uint32_t *slots, size_t n,
         lock(cache);
         for (size_t i = first; i < end; i++) {
             settle(cache, slots[i]);
-            if (cache->slots[slots[i]].place == ASIDE && evictable(cache, slots[i]))
-                cache->region->released = cache->region->aside.first;
+            note_release(cache, slots[i]);
         }
         unlock(cache);
     }
@@ -480,7 +569,7 @@ void kvreg_cache_end_store(kvreg_cache *cache, const uint32_t *slots, size_t n)
     settle_slots(cache, slots, n, make_ready);
 }
 
-bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n,
+bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by,
                             kvreg_cache_block *blocks, size_t *found)
 {
     hash_all(cache, keys, n);
@@ -490,15 +579,18 @@ bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n,
     bool reserved = reserve_events(cache, n);
     for (size_t i = 0; reserved && i < n; i++) {
         prefetch_ahead(cache, keys, n, i);
-        uint32_t slot = kvreg_index_find(&cache->index, &keys[i]);
+        uint32_t slot = keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
         if (slot == KVREG_NO_SLOT || cache->slots[slot].state != READY)
             continue;
         cache->region->stats.pinned += cache->slots[slot].pins++ == 0;
         blocks[(*found)++] = (kvreg_cache_block){ slot, (uint32_t)i };
     }
     if (reserved) {
-        for (size_t i = *found; i-- > 0;)
-            use(cache, blocks[i].slot);
+        cache->policy->observe(cache->policy_state, keys, n, by);
+        for (size_t i = *found; i-- > 0;) {
+            if (keys[blocks[i].key].used)
+                use(cache, blocks[i].slot);
+        }
         cache->region->stats.absent += n - *found;
         release_events(cache, n - *found);
     }

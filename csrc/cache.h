@@ -20,8 +20,6 @@
 #include "os.h"
 #include "policy.h"
 
-enum { KVREG_SLOTS_MAX = 0x7fffffff };
-
 typedef enum kvreg_found { KVREG_MISS, KVREG_HIT, KVREG_RETRY } kvreg_found;
 
 typedef struct kvreg_cache_stats {
@@ -31,6 +29,7 @@ typedef struct kvreg_cache_stats {
     uint64_t dropped_oversized; /* blocks of the same job */
     uint64_t dropped_promised;  /* promises of the running step, at least some */
     uint64_t dropped_busy;      /* copies in flight */
+    uint64_t declined;              /* keys of stores whose block the policy did not admit */
     uint64_t absent;            /* keys of loads whose block was not ready */
     uint64_t rejected;          /* blocks of loads whose bytes were found to be wrong */
     uint32_t used;              /* slots that are not free */
@@ -70,25 +69,32 @@ void kvreg_cache_destroy(kvreg_cache *cache);
 /* Says whether a block can be loaded, and promises a hit until the step ends. */
 kvreg_found kvreg_cache_lookup(kvreg_cache *cache, kvreg_key *key);
 
-/* Notes a use of the keys' blocks, tail first. */
-void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n);
+/* Notes a use of a request's keys, in prefix order; tail first, and whether they have blocks or not,
+ * as far as the policy minds. */
+void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by);
 
-/* Finds slots for a request's blocks, in prefix order. Keys that are present or being written, and
- * duplicates, need none. Evicts where it must; what finds no slot is dropped, from the tail, and
- * never a block of the same call for another. All that stay count as used, tail first. Fills
- * blocks[] (room for n) with those to write, in order, whose slots are then being written; *placed
- * is their number, *dropped how many keys found no slot. False, and nothing changed, when there is
- * no memory for the events. */
-bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n,
-                             kvreg_cache_block *blocks, size_t *placed, size_t *dropped);
+/* What became of a store's keys. Those in none of the counts were here before, or came twice. */
+typedef struct kvreg_cache_placed {
+    size_t blocks;   /* to write */
+    size_t dropped;  /* keys that found no slot */
+    size_t declined; /* keys that the policy did not admit */
+} kvreg_cache_placed;
+
+/* Finds slots for a request's blocks, in prefix order, which count as used, tail first. Keys that
+ * are present or being written, and duplicates, need none. Evicts where it must; what finds no slot
+ * is dropped, from the tail. No block of the call is evicted for another. Fills blocks[] (room for
+ * n) with those to write, in order, whose slots are then being written. False, and nothing changed,
+ * when there is no memory for the events. */
+bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by,
+                             kvreg_cache_block *blocks, kvreg_cache_placed *placed);
 
 /* The bytes of these slots are complete. */
 void kvreg_cache_end_store(kvreg_cache *cache, const uint32_t *slots, size_t n);
 
-/* Pins the slots of a request's blocks that are ready, and counts them as used, tail first. Fills
+/* Pins the slots of a request's blocks that are ready, and counts the keys as used, tail first. Fills
  * blocks[] (room for n) with them, in order; *found is their number. False, and nothing changed,
  * when there is no memory for the events. */
-bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n,
+bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by,
                             kvreg_cache_block *blocks, size_t *found);
 
 /* These slots have been read. */

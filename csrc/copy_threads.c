@@ -20,10 +20,12 @@ static uint32_t worthwhile_threads(uint32_t wanted, size_t block_bytes, size_t n
     return most >= wanted ? wanted : most > 1 ? (uint32_t)most : 1;
 }
 
-static kvreg_status run_on_workers(uint32_t threads, kvreg_transfer_job *job, kvreg_error *error)
+/* The calling thread is one of them: it has a CPU, and where the system would place the last of
+ * the others is not to be seen before they have run for a while. */
+static kvreg_status run_on_threads(uint32_t threads, kvreg_transfer_job *job, kvreg_error *error)
 {
     kvreg_transfer *transfer;
-    kvreg_status status = kvreg_transfer_open(threads, NULL, &transfer, error);
+    kvreg_status status = kvreg_transfer_open(threads - 1, NULL, &transfer, error);
     if (status != KVREG_OK)
         return status;
     kvreg_transfer_submit(transfer, job);
@@ -58,7 +60,7 @@ kvreg_status kvreg_copy_on_threads(uint32_t threads, const kvreg_copy_kernel *ke
     if (status != KVREG_OK)
         return status;
     if (threads > 1 && !repeats)
-        return run_on_workers(threads, &job, error);
+        return run_on_threads(threads, &job, error);
     kvreg_copy_run(kernel, dst, dst_ids, src, src_ids, block_bytes, n);
     return KVREG_OK;
 }

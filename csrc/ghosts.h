@@ -1,8 +1,7 @@
 /* Keys evicted lately, by their hashes: what an eviction policy remembers of blocks that are gone.
  *
  * A hash is forgotten when as many others as there is room for have been added after it, or when
- * it is taken. 32 bits of hash are what a slot keeps anyway. Another key with the same hash is
- * taken for the ghost: among ten million ghosts that happens to one new key in four hundred.
+ * it is taken. Another key with the same 64-bit hash is taken for the ghost.
  *
  * They live in memory that others map at other addresses, and hold no pointers. They guard
  * nothing: their owner's lock does. */
@@ -21,9 +20,9 @@ size_t kvreg_ghosts_bytes(uint32_t room);
 /* Makes zeroed memory, aligned to 4 bytes, hold no ghost. */
 void kvreg_ghosts_init(kvreg_ghosts *ghosts, uint32_t room);
 
-void kvreg_ghosts_add(kvreg_ghosts *ghosts, uint32_t hash);
+void kvreg_ghosts_add(kvreg_ghosts *ghosts, uint64_t hash);
 
 /* Forgets a ghost with this hash; false when there is none. */
-bool kvreg_ghosts_take(kvreg_ghosts *ghosts, uint32_t hash);
+bool kvreg_ghosts_take(kvreg_ghosts *ghosts, uint64_t hash);
 
 #endif

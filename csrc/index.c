@@ -1,6 +1,5 @@
 #include "index.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 /* -- Hash ---------------------------------------------------------------------------------- */
@@ -44,7 +43,27 @@ void kvreg_index_hash(const kvreg_index *index, kvreg_key *key)
         low = read_word(data, left);
     }
     hash = mix(low ^ index->seed ^ 0xe7037ed1a0b428dbu, high ^ hash);
-    key->hash = (uint32_t)(mix(hash, 0x8ebc6af09c88c6e3u) >> 32);
+    key->hash = mix(hash, 0x8ebc6af09c88c6e3u);
+}
+
+uint64_t kvreg_index_hash_of(const kvreg_index *index, uint32_t number)
+{
+    const kvreg_slot *slot = &index->slots[number];
+    uint8_t whole[KVREG_KEY_MAX];
+    kvreg_key key = { .data = slot->key, .bytes = slot->key_bytes };
+    if (slot->key_bytes > KVREG_KEY_NEAR) {
+        memcpy(whole, slot->key, KVREG_KEY_NEAR);
+        memcpy(whole + KVREG_KEY_NEAR, index->rests[number].key, KVREG_KEY_MAX - KVREG_KEY_NEAR);
+        key.data = whole;
+    }
+    kvreg_index_hash(index, &key);
+    return key.hash;
+}
+
+/* The half of a hash that slots and the table keep. */
+static uint32_t kept_half(uint64_t hash)
+{
+    return (uint32_t)(hash >> 32);
 }
 
 /* -- Table --------------------------------------------------------------------------------- */
@@ -79,12 +98,12 @@ static bool slot_holds(const kvreg_index *index, uint32_t number, const kvreg_ke
 
 uint32_t kvreg_index_find(const kvreg_index *index, const kvreg_key *key)
 {
-    uint32_t position = home(index, key->hash);
+    uint32_t position = home(index, kept_half(key->hash));
     for (;; position = following(index, position)) {
         kvreg_index_entry entry = index->entries[position];
         if (entry.slot_after == 0)
             return KVREG_NO_SLOT;
-        if (entry.hash == key->hash && slot_holds(index, entry.slot_after - 1, key))
+        if (entry.hash == kept_half(key->hash) && slot_holds(index, entry.slot_after - 1, key))
             return entry.slot_after - 1;
     }
 }
@@ -93,7 +112,7 @@ static void store_key(kvreg_index *index, uint32_t number, const kvreg_key *key)
 {
     kvreg_slot *slot = &index->slots[number];
     uint32_t near = key->bytes < KVREG_KEY_NEAR ? key->bytes : KVREG_KEY_NEAR;
-    slot->hash = key->hash;
+    slot->hash = kept_half(key->hash);
     slot->key_bytes = (uint8_t)key->bytes;
     memcpy(slot->key, key->data, near);
     memcpy(index->rests[number].key, key->data + near, key->bytes - near);
@@ -101,10 +120,10 @@ static void store_key(kvreg_index *index, uint32_t number, const kvreg_key *key)
 
 void kvreg_index_insert(kvreg_index *index, const kvreg_key *key, uint32_t slot)
 {
-    uint32_t position = home(index, key->hash);
+    uint32_t position = home(index, kept_half(key->hash));
     while (index->entries[position].slot_after != 0)
         position = following(index, position);
-    index->entries[position] = (kvreg_index_entry){ key->hash, slot + 1 };
+    index->entries[position] = (kvreg_index_entry){ kept_half(key->hash), slot + 1 };
     store_key(index, slot, key);
 }
 
@@ -142,15 +161,15 @@ void kvreg_index_remove(kvreg_index *index, uint32_t slot)
     index->slots[slot].key_bytes = 0;
 }
 
-void kvreg_index_prefetch_entry(const kvreg_index *index, uint32_t hash)
+void kvreg_index_prefetch_entry(const kvreg_index *index, uint64_t hash)
 {
-    __builtin_prefetch(&index->entries[home(index, hash)]);
+    __builtin_prefetch(&index->entries[home(index, kept_half(hash))]);
 }
 
-void kvreg_index_prefetch_slot(const kvreg_index *index, uint32_t hash)
+void kvreg_index_prefetch_slot(const kvreg_index *index, uint64_t hash)
 {
     /* Most keys are in the first entry of their probe; to go on costs more than it gains. */
-    kvreg_index_entry entry = index->entries[home(index, hash)];
-    if (entry.slot_after != 0 && entry.hash == hash)
+    kvreg_index_entry entry = index->entries[home(index, kept_half(hash))];
+    if (entry.slot_after != 0 && entry.hash == kept_half(hash))
         __builtin_prefetch(&index->slots[entry.slot_after - 1], 1);
 }

@@ -10,6 +10,7 @@
 #ifndef KVREG_INDEX_H
 #define KVREG_INDEX_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "slot.h"
@@ -17,9 +18,10 @@
 /* A key that a caller holds. */
 typedef struct kvreg_key {
     const uint8_t *data;
-    uint32_t bytes; /* 1 to KVREG_KEY_MAX */
-    uint32_t hash;  /* set by kvreg_index_hash */
+    uint64_t hash;  /* set by kvreg_index_hash */
     uint32_t slot;  /* for the user of the index to note what it found */
+    uint16_t bytes; /* 1 to KVREG_KEY_MAX */
+    bool used;      /* for the user's eviction policy, see policy.h */
 } kvreg_key;
 
 typedef struct kvreg_index_entry {
@@ -41,6 +43,9 @@ uint32_t kvreg_index_size(uint32_t slots);
 /* Computes key->hash. */
 void kvreg_index_hash(const kvreg_index *index, kvreg_key *key);
 
+/* The hash of the key that `slot` holds. */
+uint64_t kvreg_index_hash_of(const kvreg_index *index, uint32_t slot);
+
 /* The slot that holds the key, or KVREG_NO_SLOT. */
 uint32_t kvreg_index_find(const kvreg_index *index, const kvreg_key *key);
 
@@ -52,7 +57,7 @@ void kvreg_index_remove(kvreg_index *index, uint32_t slot);
 
 /* Bring near what kvreg_index_find will read for a key with this hash: first the entry, then, some
  * time later, the slot. Of a batch of keys the misses then overlap. */
-void kvreg_index_prefetch_entry(const kvreg_index *index, uint32_t hash);
-void kvreg_index_prefetch_slot(const kvreg_index *index, uint32_t hash);
+void kvreg_index_prefetch_entry(const kvreg_index *index, uint64_t hash);
+void kvreg_index_prefetch_slot(const kvreg_index *index, uint64_t hash);
 
 #endif

@@ -10,10 +10,24 @@
 #ifndef KVREG_POLICY_H
 #define KVREG_POLICY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "index.h"
 #include "kvreg/error.h"
+
+enum { KVREG_TICKS_A_SECOND = 16 };
+
+/* Who uses blocks, and when. */
+typedef struct kvreg_use {
+    uint32_t request; /* tells requests apart; 0: not known, every call is one of its own */
+    uint32_t now;     /* in ticks, on a clock that may wrap */
+    bool whole;       /* the keys of the call are all of the request's, not a part of them */
+} kvreg_use;
+
+/* A number for a request's name; never 0. Two names may share one. */
+uint32_t kvreg_request_number(const char *name, size_t bytes);
 
 typedef struct kvreg_policy {
     const char *name; /* as users choose it */
@@ -21,12 +35,18 @@ typedef struct kvreg_policy {
     size_t (*state_bytes)(uint32_t slots);
     /* Makes zeroed memory a state that orders no slot. */
     void (*init)(void *state, uint32_t slots);
-    /* Adds a slot that holds a new block, whose key has this hash. */
-    void (*add)(void *state, uint32_t slot, uint32_t hash);
+    /* Learns that a request uses keys, in prefix order, whose hash and slot are set; the slot is
+     * KVREG_NO_SLOT where the block is not here. Sets `used` of those for whose slot `use` is to
+     * be called. */
+    void (*observe)(void *state, kvreg_key *keys, size_t n, const kvreg_use *use);
     /* Notes a use of a slot. */
     void (*use)(void *state, uint32_t slot);
-    /* Forgets a slot. */
-    void (*remove)(void *state, uint32_t slot);
+    /* Whether a block whose key was observed deserves a slot, of which `used` are taken. */
+    bool (*admits)(const void *state, uint64_t hash, uint32_t used);
+    /* Adds a slot that holds a new block, whose key has this hash. */
+    void (*add)(void *state, uint32_t slot, uint64_t hash);
+    /* Forgets a slot, whose block's key has this hash. */
+    void (*remove)(void *state, uint32_t slot, uint64_t hash);
     /* Takes out the slot to evict next; KVREG_NO_SLOT when there is none. */
     uint32_t (*take_victim)(void *state);
     /* The slot that take_victim is likely to return after `others` more: a hint, to prefetch by.
@@ -35,14 +55,19 @@ typedef struct kvreg_policy {
     /* Undoes a take_victim, the latest first: the slot is the one to evict next again. */
     void (*put_back)(void *state, uint32_t slot);
     /* Learns that a slot that is taken out lost its block, whose key has this hash. */
-    void (*evicted)(void *state, uint32_t slot, uint32_t hash);
+    void (*evicted)(void *state, uint32_t slot, uint64_t hash);
 } kvreg_policy;
 
+extern const kvreg_policy kvreg_policy_krl;
 extern const kvreg_policy kvreg_policy_lru;
 extern const kvreg_policy kvreg_policy_s3fifo;
 
 /* All policies; NULL ends them. */
 extern const kvreg_policy *const kvreg_policies[];
+
+/* For policies to which every key that has a slot is a use of it, and every block deserves one. */
+void kvreg_policy_observe_slots(void *state, kvreg_key *keys, size_t n, const kvreg_use *use);
+bool kvreg_policy_admit_all(const void *state, uint64_t hash, uint32_t used);
 
 /* The policy of that name; KVREG_E_ARGUMENT, with the names there are, when there is none. */
 kvreg_status kvreg_policy_find(const char *name, const kvreg_policy **policy, kvreg_error *error);

@@ -11,6 +11,11 @@ typedef struct lru {
     kvreg_ring_node nodes[]; /* one a slot, then the end */
 } lru;
 
+static kvreg_rings rings_of(const lru *list)
+{
+    return (kvreg_rings){ (void *)list->nodes, sizeof(kvreg_ring_node) };
+}
+
 static size_t lru_state_bytes(uint32_t slots)
 {
     return sizeof(lru) + ((size_t)slots + 1) * sizeof(kvreg_ring_node);
@@ -20,27 +25,28 @@ static void lru_init(void *state, uint32_t slots)
 {
     lru *list = state;
     list->end = slots;
-    kvreg_ring_init(list->nodes, list->end);
+    kvreg_ring_init(rings_of(list), list->end);
 }
 
-static void lru_add(void *state, uint32_t slot, uint32_t hash)
+static void lru_add(void *state, uint32_t slot, uint64_t hash)
 {
     lru *list = state;
     (void)hash;
-    kvreg_ring_append(list->nodes, slot, list->end);
+    kvreg_ring_append(rings_of(list), slot, list->end);
 }
 
 static void lru_use(void *state, uint32_t slot)
 {
     lru *list = state;
-    kvreg_ring_remove(list->nodes, slot);
-    kvreg_ring_append(list->nodes, slot, list->end);
+    kvreg_ring_remove(rings_of(list), slot);
+    kvreg_ring_append(rings_of(list), slot, list->end);
 }
 
-static void lru_remove(void *state, uint32_t slot)
+static void lru_remove(void *state, uint32_t slot, uint64_t hash)
 {
     lru *list = state;
-    kvreg_ring_remove(list->nodes, slot);
+    (void)hash;
+    kvreg_ring_remove(rings_of(list), slot);
 }
 
 static uint32_t lru_take_victim(void *state)
@@ -49,24 +55,24 @@ static uint32_t lru_take_victim(void *state)
     uint32_t victim = list->nodes[list->end].next;
     if (victim == list->end)
         return KVREG_NO_SLOT;
-    kvreg_ring_remove(list->nodes, victim);
+    kvreg_ring_remove(rings_of(list), victim);
     return victim;
 }
 
 static uint32_t lru_foresee(const void *state, uint32_t others)
 {
     const lru *list = state;
-    uint32_t slot = kvreg_ring_peek(list->nodes, list->end, others);
+    uint32_t slot = kvreg_ring_peek(rings_of(list), list->end, others);
     return slot == list->end ? KVREG_NO_SLOT : slot;
 }
 
 static void lru_put_back(void *state, uint32_t slot)
 {
     lru *list = state;
-    kvreg_ring_prepend(list->nodes, slot, list->end);
+    kvreg_ring_prepend(rings_of(list), slot, list->end);
 }
 
-static void lru_evicted(void *state, uint32_t slot, uint32_t hash)
+static void lru_evicted(void *state, uint32_t slot, uint64_t hash)
 {
     (void)state, (void)slot, (void)hash;
 }
@@ -75,8 +81,10 @@ const kvreg_policy kvreg_policy_lru = {
     .name = "lru",
     .state_bytes = lru_state_bytes,
     .init = lru_init,
-    .add = lru_add,
+    .observe = kvreg_policy_observe_slots,
     .use = lru_use,
+    .admits = kvreg_policy_admit_all,
+    .add = lru_add,
     .remove = lru_remove,
     .take_victim = lru_take_victim,
     .foresee = lru_foresee,

@@ -8,10 +8,8 @@
  * then it is the victim.
  *
  * The paper evicts for one block at a time from a cache that is full, and asks whether the small
- * queue is over its share. Here the slots of a whole store are taken before its first block is
- * added; to ask whether the main queue is over its own share is the same when no slot is out, and
- * counts those that are out as small. Otherwise a store would find the small queue within its
- * share after a few victims and take the rest from the main queue.
+ * queue is over its share. Here slots may be out, with their owner; to ask whether the main queue
+ * is over its own share is the same when none is, and counts those that are out as small.
  *
  * Slots that were put back come before both queues. One that is used there goes to the end of its
  * queue that is evicted last, so that the order of uses, tail first, is the order there, too.
@@ -48,6 +46,11 @@ typedef struct s3fifo {
     kvreg_ring_node nodes[]; /* one a slot, then the ends of the rings; behind them a mark a slot,
                                 and then the ghosts */
 } s3fifo;
+
+static kvreg_rings rings_of(const s3fifo *queues)
+{
+    return (kvreg_rings){ (void *)queues->nodes, sizeof(kvreg_ring_node) };
+}
 
 static uint32_t main_share(uint32_t slots)
 {
@@ -103,14 +106,14 @@ static void enter(s3fifo *queues, uint32_t slot, enum ring queue)
     mark->queue = queue;
     mark->put_back = false;
     queues->in_main += queue == MAIN;
-    kvreg_ring_append(queues->nodes, slot, end_of(queues, queue));
+    kvreg_ring_append(rings_of(queues), slot, end_of(queues, queue));
 }
 
 static void leave(s3fifo *queues, uint32_t slot)
 {
     const slot_mark *mark = mark_of(queues, slot);
     queues->in_main -= mark->queue == MAIN && !mark->put_back;
-    kvreg_ring_remove(queues->nodes, slot);
+    kvreg_ring_remove(rings_of(queues), slot);
 }
 
 static void s3fifo_init(void *state, uint32_t slots)
@@ -119,11 +122,11 @@ static void s3fifo_init(void *state, uint32_t slots)
     queues->slots = slots;
     queues->main_share = main_share(slots);
     for (enum ring ring = SMALL; ring < RINGS; ring++)
-        kvreg_ring_init(queues->nodes, end_of(queues, ring));
+        kvreg_ring_init(rings_of(queues), end_of(queues, ring));
     kvreg_ghosts_init(ghosts_of(queues), ghost_room(slots));
 }
 
-static void s3fifo_add(void *state, uint32_t slot, uint32_t hash)
+static void s3fifo_add(void *state, uint32_t slot, uint64_t hash)
 {
     s3fifo *queues = state;
     mark_of(queues, slot)->frequency = 0;
@@ -142,8 +145,9 @@ static void s3fifo_use(void *state, uint32_t slot)
     }
 }
 
-static void s3fifo_remove(void *state, uint32_t slot)
+static void s3fifo_remove(void *state, uint32_t slot, uint64_t hash)
 {
+    (void)hash;
     leave(state, slot);
 }
 
@@ -191,7 +195,7 @@ static uint32_t s3fifo_foresee(const void *state, uint32_t others)
 {
     const s3fifo *queues = state;
     uint32_t end = end_of(queues, ring_to_search(queues));
-    uint32_t slot = kvreg_ring_peek(queues->nodes, end, others);
+    uint32_t slot = kvreg_ring_peek(rings_of(queues), end, others);
     return slot == end ? KVREG_NO_SLOT : slot;
 }
 
@@ -199,10 +203,10 @@ static void s3fifo_put_back(void *state, uint32_t slot)
 {
     s3fifo *queues = state;
     mark_of(queues, slot)->put_back = true;
-    kvreg_ring_prepend(queues->nodes, slot, end_of(queues, PUT_BACK));
+    kvreg_ring_prepend(rings_of(queues), slot, end_of(queues, PUT_BACK));
 }
 
-static void s3fifo_evicted(void *state, uint32_t slot, uint32_t hash)
+static void s3fifo_evicted(void *state, uint32_t slot, uint64_t hash)
 {
     s3fifo *queues = state;
     if (mark_of(queues, slot)->queue == SMALL)
@@ -213,8 +217,10 @@ const kvreg_policy kvreg_policy_s3fifo = {
     .name = "s3fifo",
     .state_bytes = s3fifo_state_bytes,
     .init = s3fifo_init,
-    .add = s3fifo_add,
+    .observe = kvreg_policy_observe_slots,
     .use = s3fifo_use,
+    .admits = kvreg_policy_admit_all,
+    .add = s3fifo_add,
     .remove = s3fifo_remove,
     .take_victim = s3fifo_take_victim,
     .foresee = s3fifo_foresee,

@@ -12,6 +12,9 @@ enum {
     KVREG_KEY_NEAR = 48,      /* bytes of a key in its slot's first line */
 };
 
+/* Slots have numbers below this. */
+enum { KVREG_SLOTS_MAX = 0x7fffffff };
+
 /* No slot has this number. */
 #define KVREG_NO_SLOT UINT32_MAX
 
@@ -23,9 +26,12 @@ typedef struct kvreg_slot {
     /* Written by the cache; see cache.c. */
     uint8_t state;
     uint8_t place;
-    uint8_t kept;           /* 1: the store that runs names the block and must not evict it */
+    uint8_t kept;           /* not 0: the store that runs names the block and must not evict it */
     uint32_t promised_step; /* the step in which a lookup last promised the block; 0: never */
-    uint32_t pins;          /* loads that read the slot */
+    union {
+        uint32_t pins;      /* loads that read the slot */
+        uint32_t position;  /* of the block's key in the store that runs and places it here */
+    };
     uint8_t key[KVREG_KEY_NEAR];
 } kvreg_slot;
 

@@ -278,26 +278,32 @@ static kvreg_status out_of_memory(tier_job *job, size_t n, kvreg_error *error)
 }
 
 kvreg_status kvreg_tier_store(kvreg_tier *tier, int64_t id, kvreg_key *keys,
-                              const uint32_t *rows, size_t n, kvreg_error *error)
+                              const uint32_t *rows, size_t n, const kvreg_use *by,
+                              kvreg_error *error)
 {
-    size_t blocks, dropped;
+    kvreg_cache_placed placed;
     tier_job *job = new_job(n);
     if (job == NULL ||
-        !kvreg_cache_begin_store(&tier->cache, keys, n, job->blocks, &blocks, &dropped))
+        !kvreg_cache_begin_store(&tier->cache, keys, n, by, job->blocks, &placed))
         return out_of_memory(job, n, error);
     job->result = (kvreg_tier_result){
-        .job = id, .keys = n, .failed = dropped, .blocks = blocks,
+        .job = id,
+        .keys = n,
+        .failed = placed.dropped,
+        .declined = placed.declined,
+        .blocks = placed.blocks,
     };
     start(tier, job, rows);
     return KVREG_OK;
 }
 
 kvreg_status kvreg_tier_load(kvreg_tier *tier, int64_t id, kvreg_key *keys,
-                             const uint32_t *rows, size_t n, kvreg_error *error)
+                             const uint32_t *rows, size_t n, const kvreg_use *by,
+                             kvreg_error *error)
 {
     size_t blocks;
     tier_job *job = new_job(n);
-    if (job == NULL || !kvreg_cache_begin_load(&tier->cache, keys, n, job->blocks, &blocks))
+    if (job == NULL || !kvreg_cache_begin_load(&tier->cache, keys, n, by, job->blocks, &blocks))
         return out_of_memory(job, n, error);
     job->result = (kvreg_tier_result){
         .job = id, .load = true, .keys = n, .failed = n - blocks, .blocks = blocks,
@@ -375,9 +381,9 @@ kvreg_found kvreg_tier_lookup(kvreg_tier *tier, kvreg_key *key)
     return kvreg_cache_lookup(&tier->cache, key);
 }
 
-void kvreg_tier_touch(kvreg_tier *tier, kvreg_key *keys, size_t n)
+void kvreg_tier_touch(kvreg_tier *tier, kvreg_key *keys, size_t n, const kvreg_use *by)
 {
-    kvreg_cache_touch(&tier->cache, keys, n);
+    kvreg_cache_touch(&tier->cache, keys, n, by);
 }
 
 void kvreg_tier_end_step(kvreg_tier *tier)

@@ -40,8 +40,9 @@ typedef struct kvreg_tier_result {
     bool load;
     size_t keys;          /* keys that the job had */
     size_t failed;        /* of them, dropped by a store, or not served by a load */
+    size_t declined;      /* of them, not admitted by the eviction policy; stores only */
     size_t blocks;        /* copied. Of a load keys - failed; of a store as many or, where blocks
-                           * were there already, fewer */
+                           * were there already or not admitted, fewer */
     uint64_t bytes;       /* copied */
     uint64_t ns;          /* from submission to the end of the last copy */
     const kvreg_cache_block *served; /* `blocks` of them, in the order of the job's keys */
@@ -79,16 +80,18 @@ void kvreg_tier_free(kvreg_tier *tier);
 bool kvreg_tier_inherited(const kvreg_tier *tier);
 
 kvreg_found kvreg_tier_lookup(kvreg_tier *tier, kvreg_key *key);
-void kvreg_tier_touch(kvreg_tier *tier, kvreg_key *keys, size_t n);
+void kvreg_tier_touch(kvreg_tier *tier, kvreg_key *keys, size_t n, const kvreg_use *by);
 void kvreg_tier_end_step(kvreg_tier *tier);
 
 /* Start a job that copies primary row rows[i] to or from the block of keys[i], which are in prefix
  * order. Neither waits for a copy. Rows were checked to be below config.primary.rows; both arrays
  * may be freed afterwards. KVREG_E_MEMORY: nothing was started. */
 kvreg_status kvreg_tier_store(kvreg_tier *tier, int64_t job, kvreg_key *keys,
-                              const uint32_t *rows, size_t n, kvreg_error *error);
+                              const uint32_t *rows, size_t n, const kvreg_use *by,
+                              kvreg_error *error);
 kvreg_status kvreg_tier_load(kvreg_tier *tier, int64_t job, kvreg_key *keys,
-                             const uint32_t *rows, size_t n, kvreg_error *error);
+                             const uint32_t *rows, size_t n, const kvreg_use *by,
+                             kvreg_error *error);
 
 /* Waits like kvreg_tier_drain, then forgets every block. A store that another thread submits in the
  * meantime may be forgotten or not; a tier that was closed in the meantime has none to forget.

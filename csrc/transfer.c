@@ -187,6 +187,7 @@ void kvreg_transfer_close(kvreg_transfer *transfer)
     transfer->closing = true;
     kvreg_os_mutex_unlock(&transfer->queue_lock);
     kvreg_os_condition_wake_all(&transfer->work);
+    work(transfer);
     for (uint32_t i = 0; i < transfer->workers; i++)
         kvreg_os_thread_join(&transfer->threads[i]);
     kvreg_os_condition_destroy(&transfer->work);

@@ -63,8 +63,8 @@ void kvreg_transfer_copy(kvreg_transfer_job *job, size_t first, size_t count);
 /* Hands a job to the workers; from any thread. Does not wait for a copy. */
 void kvreg_transfer_submit(kvreg_transfer *transfer, kvreg_transfer_job *job);
 
-/* Finishes every submitted job, then ends the threads and frees *transfer. No thread may submit
- * at the same time. */
+/* Finishes every submitted job, with the calling thread as one more worker, then ends the threads
+ * and frees *transfer. No thread may submit at the same time. */
 void kvreg_transfer_close(kvreg_transfer *transfer);
 
 #endif

@@ -82,13 +82,13 @@ def test_a_trace_is_replayed_with_the_options_given(capsys, trace):
 
 @pytest.mark.usefixtures("host_tier")
 def test_each_eviction_policy_can_be_chosen(capsys):
-    assert set(EVICTION_POLICIES) == {"lru", "s3fifo"}
+    assert set(EVICTION_POLICIES) == {"krl", "lru", "s3fifo"}
     options = ["--primary-blocks", "100", "--host-capacity", "32MiB", "--limit", "300"]
     hits = {
         replay_json(capsys, *options, "--eviction-policy", policy)["prefix_hits"]["host"]
         for policy in EVICTION_POLICIES
     }
-    assert len(hits) == 2
+    assert len(hits) == 3
 
 
 @pytest.mark.usefixtures("host_tier")

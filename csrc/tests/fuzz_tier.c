@@ -190,21 +190,23 @@ static size_t first_mention(const model_job *job, size_t i)
     return (size_t)((const uint8_t *)memchr(job->keys, job->keys[i], job->n) - job->keys);
 }
 
-/* Room goes to the head: which keys fail follows from how many blocks were placed. */
+/* Room goes to the head: which keys fail follows from how many blocks were placed. Which of them the
+ * policy declines does not. */
 static void check_store(const model_job *job, const kvreg_tier_result *result)
 {
     size_t placed = 0, failed = 0;
     bool has_room[MOST_JOB_KEYS] = { false };
-    CHECK(job->least <= result->blocks && result->blocks <= job->most);
+    CHECK(job->least <= result->blocks + result->declined && result->blocks <= job->most);
     for (size_t i = 0; i < job->n; i++) {
         size_t first = first_mention(job, i);
         if (!job->fresh[first])
             continue;
         if (first == i)
-            has_room[i] = placed++ < result->blocks;
+            has_room[i] = result->declined > 0 ? world.keys[job->keys[i]].told
+                                               : placed++ < result->blocks;
         failed += !has_room[first];
     }
-    CHECK(failed == result->failed);
+    CHECK(failed == result->failed + result->declined);
     for (size_t i = 0; i < job->n; i++) {
         model_key *key = &world.keys[job->keys[i]];
         if (job->fresh[i]) {
@@ -269,17 +271,24 @@ static model_job *begin_job(bool load)
     return job;
 }
 
+/* Few requests and times that jump, also back. */
+static kvreg_use next_use(void)
+{
+    return (kvreg_use){ .request = next_byte() % 4, .now = (uint32_t)next_byte() << next_byte() % 25 };
+}
+
 static void submit(const model_job *job)
 {
     kvreg_key keys[MOST_JOB_KEYS];
     uint32_t rows[MOST_JOB_KEYS];
     kvreg_error error;
+    kvreg_use by = next_use();
     for (size_t i = 0; i < job->n; i++) {
         keys[i] = key_of(job->keys[i]);
         rows[i] = job->row + (uint32_t)i;
     }
     CHECK((job->load ? kvreg_tier_load : kvreg_tier_store)(
-              world.tier, (int64_t)world.jobs_waiting, keys, rows, job->n, &error) == KVREG_OK);
+              world.tier, (int64_t)world.jobs_waiting, keys, rows, job->n, &by, &error) == KVREG_OK);
     world.jobs_waiting++;
     world.rows_taken += MOST_JOB_KEYS;
     follow_events();
@@ -384,7 +393,9 @@ static void call_touch(void)
     size_t n = read_keys(numbers);
     for (size_t i = 0; i < n; i++)
         keys[i] = key_of(numbers[i]);
-    kvreg_tier_touch(world.tier, keys, n);
+    kvreg_use by = next_use();
+    by.whole = true;
+    kvreg_tier_touch(world.tier, keys, n, &by);
 }
 
 static void call_lookup(void)
@@ -472,7 +483,6 @@ static bool open_world(void)
     static const kvreg_backend spaced = {
         KVREG_BACKEND_VERSION, "spaced", always, open_spaced, close_spaced,
     };
-    static const char *const policies[] = { "lru", "s3fifo" };
     uint8_t flags = next_byte();
     kvreg_error error;
     memset(&world, 0, sizeof world);
@@ -485,7 +495,7 @@ static bool open_world(void)
         /* Less than a block more: no further slot comes of it. */
         .capacity_bytes = world.slots * world.block_bytes + flags % world.block_bytes,
         .workers = 1 + (flags >> 2) % 3,
-        .policy = policies[flags >> 1 & 1],
+        .policy = kvreg_policies[(flags >> 4) % 3]->name,
         .backend = &spaced,
         .verify = world.verify,
         .watched = true,

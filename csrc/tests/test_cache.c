@@ -5,6 +5,9 @@
 
 #include "check.h"
 
+/* Calls on behalf of no request in particular. */
+static const kvreg_use nobody;
+
 /* A cache and the memory below it. */
 static kvreg_cache cache;
 static void *region;
@@ -49,9 +52,10 @@ static size_t begin_store(const char *names, size_t *dropped)
 {
     kvreg_key keys[MOST_KEYS];
     size_t n = make_keys(names, keys);
-    size_t placed;
-    CHECK(kvreg_cache_begin_store(&cache, keys, n, blocks, &placed, dropped));
-    return placed;
+    kvreg_cache_placed placed;
+    CHECK(kvreg_cache_begin_store(&cache, keys, n, &nobody, blocks, &placed));
+    *dropped = placed.dropped;
+    return placed.blocks;
 }
 
 static void end(void (*call)(kvreg_cache *, const uint32_t *, size_t), size_t n)
@@ -75,7 +79,7 @@ static size_t begin_load(const char *names)
     kvreg_key keys[MOST_KEYS];
     size_t n = make_keys(names, keys);
     size_t found;
-    CHECK(kvreg_cache_begin_load(&cache, keys, n, blocks, &found));
+    CHECK(kvreg_cache_begin_load(&cache, keys, n, &nobody, blocks, &found));
     return found;
 }
 
@@ -83,7 +87,7 @@ static void touch(const char *names)
 {
     kvreg_key keys[MOST_KEYS];
     size_t n = make_keys(names, keys);
-    kvreg_cache_touch(&cache, keys, n);
+    kvreg_cache_touch(&cache, keys, n, &nobody);
 }
 
 static kvreg_found look(char name)
@@ -378,13 +382,15 @@ static void events_tell_each_change_once_and_in_order(void)
 static void events_of_long_keys_are_whole(void)
 {
     uint8_t bytes[KVREG_KEY_MAX];
-    size_t placed, dropped, count;
+    kvreg_cache_placed placed;
+    size_t count;
     kvreg_event *list;
     for (uint8_t i = 0; i < KVREG_KEY_MAX; i++)
         bytes[i] = i;
     open_watched_cache(1, true);
     kvreg_key key = { .data = bytes, .bytes = KVREG_KEY_MAX };
-    CHECK(kvreg_cache_begin_store(&cache, &key, 1, blocks, &placed, &dropped) && placed == 1);
+    CHECK(kvreg_cache_begin_store(&cache, &key, 1, &nobody, blocks, &placed));
+    CHECK(placed.blocks == 1);
     end(kvreg_cache_end_store, 1);
     CHECK(kvreg_cache_take_events(&cache, &list, &count) && count == 1);
     CHECK(list->key_bytes == KVREG_KEY_MAX && memcmp(list->key, bytes, KVREG_KEY_MAX) == 0);

@@ -242,7 +242,7 @@ static kvreg_status submit(life *lived, const void *arguments, kvreg_error *erro
         keys[i] = (kvreg_key){ .data = &names[i], .bytes = 1 };
     }
     kvreg_status status = (wanted->load ? kvreg_tier_load : kvreg_tier_store)(
-        lived->tier, (int64_t)lived->next_job, keys, rows, wanted->n, error);
+        lived->tier, (int64_t)lived->next_job, keys, rows, wanted->n, &(kvreg_use){ 0 }, error);
     lived->next_job += status == KVREG_OK;
     return status;
 }

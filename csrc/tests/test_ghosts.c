@@ -13,9 +13,9 @@ static kvreg_ghosts *new_ghosts(uint32_t room)
 }
 
 /* Hashes that fall into different buckets, for they differ in their high bits. */
-static uint32_t spread(uint32_t i)
+static uint64_t spread(uint64_t i)
 {
-    return i * 0x9e3779b9u;
+    return i * 0x9e3779b97f4a7c15u;
 }
 
 static void a_ghost_is_taken_once(void)

@@ -80,7 +80,7 @@ static void keys_with_one_hash_are_told_apart(void)
     kvreg_index index = new_index(1);
     make_keys(&index);
     for (uint32_t i = 0; i < SLOTS; i++)
-        keys[i].hash = i % 3 == 0 ? 0 : UINT32_MAX;
+        keys[i].hash = i % 3 == 0 ? 0 : UINT64_MAX;
     toggle_at_random(&index);
 }
 
@@ -89,7 +89,7 @@ static void a_full_table_wraps_around(void)
     kvreg_index index = new_index(2);
     make_keys(&index);
     for (uint32_t i = 0; i < SLOTS; i++)
-        keys[i].hash = UINT32_MAX - i % 2;
+        keys[i].hash = UINT64_MAX - ((uint64_t)(i % 2) << 32);
     for (uint32_t i = 0; i < SLOTS; i++)
         toggle(&index, i);
     check_all(&index);
@@ -104,7 +104,7 @@ static void other_seeds_give_other_hashes(void)
     uint32_t same = 0;
     make_keys(&a);
     for (uint32_t i = 0; i < SLOTS; i++) {
-        uint32_t hash = keys[i].hash;
+        uint64_t hash = keys[i].hash;
         kvreg_index_hash(&b, &keys[i]);
         same += hash == keys[i].hash;
     }
@@ -122,7 +122,7 @@ static void hashes_of_counted_keys_are_spread(void)
         memcpy(bytes, &i, sizeof i);
         kvreg_key key = { .data = bytes, .bytes = sizeof bytes };
         kvreg_index_hash(&index, &key);
-        bins[key.hash >> 24]++;
+        bins[key.hash >> 56]++;
     }
     for (uint32_t i = 0; i < BINS; i++)
         CHECK(bins[i] > KEYS / BINS / 2 && bins[i] < KEYS / BINS * 2);

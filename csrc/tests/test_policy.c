@@ -34,7 +34,7 @@ static owner open_policy(const kvreg_policy *policy, uint32_t slots)
     return own;
 }
 
-static void add(owner *own, uint32_t slot, uint32_t hash)
+static void add(owner *own, uint32_t slot, uint64_t hash)
 {
     own->policy->add(own->state, slot, hash);
     own->places[slot] = ORDERED;
@@ -68,7 +68,7 @@ static void put_back(owner *own, size_t i)
     own->places[slot] = ORDERED;
 }
 
-static void evict(owner *own, size_t i, uint32_t hash)
+static void evict(owner *own, size_t i, uint64_t hash)
 {
     uint32_t slot = choose_candidate(own, i);
     own->policy->evicted(own->state, slot, hash);
@@ -78,7 +78,7 @@ static void evict(owner *own, size_t i, uint32_t hash)
 /* One call with a slot, of those that its place allows. */
 static void do_something(owner *own, uint32_t slot)
 {
-    uint32_t hash = (uint32_t)rand() % 100;
+    uint64_t hash = (uint64_t)(rand() % 100) << 32;
     size_t count = own->candidate_count;
     switch (rand() % 8) {
     case 0:
@@ -103,7 +103,7 @@ static void do_something(owner *own, uint32_t slot)
         break;
     case 5:
         if (own->places[slot] == ORDERED && rand() % 4 == 0) {
-            own->policy->remove(own->state, slot);
+            own->policy->remove(own->state, slot, hash);
             own->places[slot] = IDLE;
         }
         break;

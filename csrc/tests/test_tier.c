@@ -10,6 +10,9 @@
 
 enum { BLOCK_BYTES = 512, ROWS = 64, SLOTS = 32, MOST_KEYS = 64 };
 
+/* Calls on behalf of no request in particular. */
+static const kvreg_use nobody;
+
 static uint8_t primary[ROWS][BLOCK_BYTES];
 
 static kvreg_tier_config config(void)
@@ -82,7 +85,7 @@ static void submit_store(kvreg_tier *tier, int64_t job, uint32_t first, size_t n
     make_request(&made, first, n, row);
     for (size_t i = 0; i < n; i++)
         fill(primary[row + i], first + (uint32_t)i);
-    CHECK(kvreg_tier_store(tier, job, made.keys, made.rows, n, &error) == KVREG_OK);
+    CHECK(kvreg_tier_store(tier, job, made.keys, made.rows, n, &nobody, &error) == KVREG_OK);
 }
 
 static void submit_load(kvreg_tier *tier, int64_t job, uint32_t first, size_t n, uint32_t row)
@@ -92,7 +95,7 @@ static void submit_load(kvreg_tier *tier, int64_t job, uint32_t first, size_t n,
     make_request(&made, first, n, row);
     for (size_t i = 0; i < n; i++)
         memset(primary[row + i], 0, BLOCK_BYTES);
-    CHECK(kvreg_tier_load(tier, job, made.keys, made.rows, n, &error) == KVREG_OK);
+    CHECK(kvreg_tier_load(tier, job, made.keys, made.rows, n, &nobody, &error) == KVREG_OK);
 }
 
 static kvreg_tier_result take_result(kvreg_tier *tier)
@@ -425,12 +428,12 @@ static void *run_requests(void *argument)
         make_request(&made, first, n, row);
         for (size_t i = 0; i < n; i++)
             fill(primary[row + i], first + (uint32_t)i);
-        CHECK(kvreg_tier_store(shared_tier, 1, made.keys, made.rows, n, &error) == KVREG_OK);
-        kvreg_tier_touch(shared_tier, made.keys, n / 2);
+        CHECK(kvreg_tier_store(shared_tier, 1, made.keys, made.rows, n, &nobody, &error) == KVREG_OK);
+        kvreg_tier_touch(shared_tier, made.keys, n / 2, &nobody);
         kvreg_tier_drain(shared_tier);
         for (size_t i = 0; i < n; i++)
             memset(primary[row + i], 0, BLOCK_BYTES);
-        CHECK(kvreg_tier_load(shared_tier, 2, made.keys, made.rows, n, &error) == KVREG_OK);
+        CHECK(kvreg_tier_load(shared_tier, 2, made.keys, made.rows, n, &nobody, &error) == KVREG_OK);
         kvreg_tier_drain(shared_tier);
         for (size_t i = 0; i < n; i++) {
             bool empty = primary[row + i][1] == 0 && primary[row + i][2] == 0;

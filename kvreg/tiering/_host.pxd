@@ -1,4 +1,4 @@
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from kvreg.core_error cimport kvreg_error, kvreg_status
 
@@ -38,6 +38,7 @@ cdef extern from "backend_dram.h" nogil:
 
 cdef extern from "os.h" nogil:
     void kvreg_os_free(void *memory)
+    uint64_t kvreg_os_monotonic_ns()
 
 
 cdef extern from "events.h" nogil:
@@ -53,7 +54,7 @@ cdef extern from "index.h" nogil:
 
     ctypedef struct kvreg_key:
         const uint8_t *data
-        uint32_t bytes
+        uint16_t bytes
 
 
 cdef extern from "cache.h" nogil:
@@ -68,7 +69,7 @@ cdef extern from "cache.h" nogil:
 
     ctypedef struct kvreg_cache_stats:
         uint64_t hits, misses, retries, evictions
-        uint64_t dropped_oversized, dropped_promised, dropped_busy
+        uint64_t dropped_oversized, dropped_promised, dropped_busy, declined
         uint64_t absent, rejected
         uint32_t used, pinned, promised
 
@@ -78,6 +79,16 @@ cdef extern from "policy.h" nogil:
         const char *name
 
     const kvreg_policy *kvreg_policies[]
+
+    enum:
+        KVREG_TICKS_A_SECOND
+
+    ctypedef struct kvreg_use:
+        uint32_t request
+        uint32_t now
+        bint whole
+
+    uint32_t kvreg_request_number(const char *name, size_t bytes)
 
 
 cdef extern from "transfer.h" nogil:
@@ -122,14 +133,15 @@ cdef extern from "tier.h" nogil:
     void kvreg_tier_free(kvreg_tier *tier)
     bint kvreg_tier_inherited(const kvreg_tier *tier)
     kvreg_found kvreg_tier_lookup(kvreg_tier *tier, kvreg_key *key)
-    void kvreg_tier_touch(kvreg_tier *tier, kvreg_key *keys, size_t n)
+    void kvreg_tier_touch(
+        kvreg_tier *tier, kvreg_key *keys, size_t n, const kvreg_use *by)
     void kvreg_tier_end_step(kvreg_tier *tier)
     kvreg_status kvreg_tier_store(
         kvreg_tier *tier, int64_t job, kvreg_key *keys, const uint32_t *rows, size_t n,
-        kvreg_error *error)
+        const kvreg_use *by, kvreg_error *error)
     kvreg_status kvreg_tier_load(
         kvreg_tier *tier, int64_t job, kvreg_key *keys, const uint32_t *rows, size_t n,
-        kvreg_error *error)
+        const kvreg_use *by, kvreg_error *error)
     kvreg_status kvreg_tier_reset(kvreg_tier *tier, kvreg_error *error)
     kvreg_status kvreg_tier_take_events(
         kvreg_tier *tier, kvreg_event **list, size_t *count, kvreg_error *error)
@@ -156,6 +168,7 @@ cdef class NativeTier:
     cdef size_t _primary_rows
     cdef object _miss, _hit, _retry
     cdef object _job_result
+    cdef object _clock            # tells the time in seconds; None: the system's monotonic clock
     cdef object _event            # makes an event of (keys, removed); None: no events are kept
     cdef str _rows_attribute      # of a job
     cdef bint _drops_fail         # a store that drops blocks has failed
@@ -167,9 +180,11 @@ cdef class NativeTier:
 
     cdef int _check_usable(self) except -1
     cdef int _check_not_inherited(self) except -1
+    cdef int _describe_use(self, object req_context, bint whole, kvreg_use *out) except -1
     cdef object _submit(self, object job_metadata, bint load)
     cdef int _start(
-        self, int64_t job, bint load, tuple held, kvreg_key *keys, const uint32_t *rows
+        self, int64_t job, bint load, tuple held, kvreg_key *keys, const uint32_t *rows,
+        const kvreg_use *by,
     ) except -1
     cdef object _make_result(self, const kvreg_tier_result *result)
     cdef int _take_untold(self) except -1

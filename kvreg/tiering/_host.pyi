@@ -36,6 +36,7 @@ class NativeTier:
         lookup_results: tuple[object, object, object],
         job_result: Callable[[int, bool, list[Any] | None, float, int], object],
         event: Callable[..., object] | None,
+        clock: Callable[[], float] | None,
         rows_attribute: str,
         drops_fail: bool,
     ) -> None: ...

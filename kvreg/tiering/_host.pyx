@@ -11,7 +11,8 @@ from cpython.bytes cimport (
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cython cimport final, no_gc_clear
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.math cimport floor
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from kvreg.buffer_format cimport holds_references
 from kvreg.core_error cimport KVREG_OK, raise_core_error
@@ -45,7 +46,7 @@ cdef int fill_key(object key, kvreg_key *out) except -1:
             f"a key must have 1 to {<int>KVREG_KEY_MAX} bytes; this one has {length}: {key!r}"
         )
     out.data = <const uint8_t *>PyBytes_AS_STRING(key)
-    out.bytes = <uint32_t>length
+    out.bytes = <uint16_t>length
     return 0
 
 
@@ -88,6 +89,23 @@ cdef kvreg_key *new_keys(tuple keys) except NULL:
         PyMem_Free(out)
         raise
     return out
+
+
+cdef uint32_t as_request_number(object req_context) except? 0:
+    """A number that tells the request from others; 0 where the context does not name it."""
+    name = getattr(req_context, "req_id", None)
+    if not isinstance(name, str):
+        return 0
+    cdef bytes encoded = name.encode("utf-8", "surrogatepass")
+    return kvreg_request_number(encoded, len(encoded))
+
+
+cdef uint32_t as_ticks(double seconds) except? 0:
+    """The time as eviction policies count it, which wraps."""
+    cdef double ticks = floor(seconds * <int>KVREG_TICKS_A_SECOND)
+    if not -2.0 ** 62 < ticks < 2.0 ** 62:
+        raise ValueError(f"the clock must tell a time in seconds, not {seconds!r}")
+    return <uint32_t><int64_t>ticks
 
 
 cdef int fill_cpus(tuple worker_cpus, uint32_t workers, int *out) except -1:
@@ -225,6 +243,7 @@ cdef class NativeTier:
         tuple lookup_results,
         job_result,
         event,
+        clock,
         str rows_attribute,
         bint drops_fail,
     ):
@@ -236,6 +255,7 @@ cdef class NativeTier:
         `event` one of (keys, removed), by name; None where no events are to be kept.
         `rows_attribute` is where a job has its rows. `drops_fail`: a store that drops blocks
         has failed.
+        `clock` tells the time in seconds; None: the system's monotonic clock does.
         `huge_pages`, `numa_node` and `prefault` are as the user gave them.
         """
         cdef kvreg_tier_config config
@@ -277,6 +297,7 @@ cdef class NativeTier:
         self._miss, self._hit, self._retry = miss, hit, retry
         self._job_result = job_result
         self._event = event
+        self._clock = clock
         self._rows_attribute = rows_attribute
         self._drops_fail = drops_fail
 
@@ -314,16 +335,18 @@ cdef class NativeTier:
         return self._miss if found == KVREG_MISS else self._retry
 
     def touch(self, keys, req_context):
-        """Mark blocks as just used; `keys` in prefix order. Unknown keys are passed over.
+        """Note that a request uses blocks: all of its `keys`, in prefix order.
 
         Raises: as `lookup`.
         """
+        cdef kvreg_use by
         self._check_usable()
         cdef tuple held = tuple(keys)
         cdef kvreg_key *native = new_keys(held)
         try:
+            self._describe_use(req_context, True, &by)
             self._check_usable()
-            kvreg_tier_touch(self._tier, native, len(held))
+            kvreg_tier_touch(self._tier, native, len(held), &by)
         finally:
             PyMem_Free(native)
 
@@ -351,7 +374,17 @@ cdef class NativeTier:
         """
         self._submit(job_metadata, True)
 
+    cdef int _describe_use(self, object req_context, bint whole, kvreg_use *out) except -1:
+        out.request = as_request_number(req_context)
+        if self._clock is None:
+            out.now = as_ticks(kvreg_os_monotonic_ns() * 1e-9)
+        else:
+            out.now = as_ticks(self._clock())
+        out.whole = whole
+        return 0
+
     cdef object _submit(self, object job_metadata, bint load):
+        cdef kvreg_use by
         cdef kvreg_key *keys = NULL
         cdef uint32_t *rows = NULL
         self._check_usable()
@@ -370,13 +403,15 @@ cdef class NativeTier:
                 n,
                 self._primary_rows,
             )
-            self._start(job, load, held, keys, rows)
+            self._describe_use(getattr(job_metadata, "req_context", None), False, &by)
+            self._start(job, load, held, keys, rows, &by)
         finally:
             PyMem_Free(rows)
             PyMem_Free(keys)
 
     cdef int _start(
-        self, int64_t job, bint load, tuple held, kvreg_key *keys, const uint32_t *rows
+        self, int64_t job, bint load, tuple held, kvreg_key *keys, const uint32_t *rows,
+        const kvreg_use *by,
     ) except -1:
         """Start a converted job; `keys` point into `held`."""
         cdef kvreg_error error
@@ -388,9 +423,9 @@ cdef class NativeTier:
         # Before the job starts: nothing after it may fail.
         self._jobs[job_id] = held if load else None
         if load:
-            status = kvreg_tier_load(self._tier, job, keys, rows, len(held), &error)
+            status = kvreg_tier_load(self._tier, job, keys, rows, len(held), by, &error)
         else:
-            status = kvreg_tier_store(self._tier, job, keys, rows, len(held), &error)
+            status = kvreg_tier_store(self._tier, job, keys, rows, len(held), by, &error)
         if status != KVREG_OK:
             del self._jobs[job_id]
             raise_core_error(&error)
@@ -564,6 +599,7 @@ cdef class NativeTier:
             "blocks_dropped_oversized": stats.cache.dropped_oversized,
             "blocks_dropped_promised": stats.cache.dropped_promised,
             "blocks_dropped_busy": stats.cache.dropped_busy,
+            "blocks_declined": stats.cache.declined,
             "blocks_absent": stats.cache.absent,
             "blocks_corrupt": stats.cache.rejected,
             "stores_in_flight": stats.stores_in_flight,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from kvreg.tiering._host import MOST_WORKERS, NativeTier
@@ -55,6 +55,8 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             ``None``: where the system puts them.
         prefault: Take all of the memory from the machine soon, in the background, not when
             a store first writes to it. The constructor does not wait for it.
+        clock: Tells ``"krl"`` the time, in seconds. Default: the system's monotonic clock. Given
+            the times of a trace, the same calls have the same results.
 
     Raises:
         TypeError, ValueError: A parameter has a value that is not allowed, or ``numa_node`` is
@@ -88,6 +90,7 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         huge_pages: Literal["auto", "off", "2MiB", "1GiB"] = "auto",
         numa_node: int | Literal["interleave"] | None = None,
         prefault: bool = False,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         # Not by the base class's constructor: it keeps the engine's view, and after shutdown()
         # nothing here may keep the buffer mapped.
@@ -99,6 +102,8 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             )
         if verify not in (None, "crc32c"):
             raise ValueError(f"verify must be None or 'crc32c', not {verify!r}")
+        if clock is not None and not callable(clock):
+            raise TypeError(f"clock must be callable, not {clock!r}")
         cpus = None if worker_cpus is None else [_cpu_number(cpu) for cpu in worker_cpus]
         engine = self._engine_interface
         self._open(
@@ -114,6 +119,7 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             lookup_results=engine.lookup_results,
             job_result=engine.job_result,
             event=engine.event if enable_kv_events else None,
+            clock=clock,
             rows_attribute=engine.rows_attribute,
             drops_fail=engine.drops_fail,
         )

@@ -23,6 +23,7 @@ class TierStats:
         blocks_dropped_promised: Keys of stores that found no room because blocks were promised
             until the step's end.
         blocks_dropped_busy: Keys of stores that found no room because blocks were being copied.
+        blocks_declined: Keys of stores whose blocks the eviction policy did not admit.
         blocks_absent: Keys of loads whose blocks were not ready.
         blocks_corrupt: Blocks of loads whose bytes did not fit their checksum.
         stores_in_flight: Gauge: store jobs that have not ended.
@@ -51,6 +52,7 @@ class TierStats:
     blocks_dropped_oversized: int
     blocks_dropped_promised: int
     blocks_dropped_busy: int
+    blocks_declined: int
     blocks_absent: int
     blocks_corrupt: int
     stores_in_flight: int

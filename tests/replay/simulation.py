@@ -3,7 +3,10 @@
 It says for each request how many blocks of its prefix the primary and the host tier have.
 """
 
-from tests.tiering.policy_models import POLICY_MODELS
+import dataclasses
+import math
+
+from tests.tiering.policy_models import POLICY_MODELS, Use
 
 
 class BoundedSet:
@@ -18,15 +21,34 @@ class BoundedSet:
     def __contains__(self, block):
         return block in self.ids
 
-    def use(self, blocks):
-        """Note a use of those blocks that are here, the head last."""
-        for block in reversed(blocks):
-            if block in self.ids:
+    def use(self, blocks, use=None):
+        """Note a request's use of blocks, the head last."""
+        told = self.policy.observe(blocks, use)
+        for i, block in reversed(list(enumerate(blocks))):
+            if i in told and block in self.ids:
                 self.policy.use(block)
 
-    def make_room(self, count, spared):
-        """Say whether ``count`` more fit, if need be in place of one that is not spared."""
-        if len(self.ids) + count <= self.size:
+    def store(self, blocks, spared, use):
+        """Add those that are not here and that the policy admits; return how many came."""
+        present = self.ids & set(blocks)
+        told = self.policy.observe(blocks, use)
+        new = []
+        for i, block in reversed(list(enumerate(blocks))):
+            if block in present:
+                if i in told:
+                    self.policy.use(block)
+            elif self.policy.admits(block, len(self.ids)):
+                if not self.make_room(spared):
+                    if not new:
+                        continue
+                    self.remove(new.pop(0))
+                self.add(block)
+                new.append(block)
+        return len(new)
+
+    def make_room(self, spared):
+        """Say whether one more fits, if need be in place of one that is not spared."""
+        if len(self.ids) < self.size:
             return True
         victim = self.policy.evict(lambda block: block not in spared)
         if victim is None:
@@ -34,6 +56,10 @@ class BoundedSet:
         self.ids.remove(victim)
         self.evictions += 1
         return True
+
+    def remove(self, block):
+        self.ids.remove(block)
+        self.policy.remove(block)
 
     def add(self, block):
         self.ids.add(block)
@@ -51,23 +77,30 @@ class Simulation:
         self.primary = BoundedSet(primary_blocks)
         self.host = BoundedSet(host_blocks, policy)
         self.touches = touches
+        self.requests = 0
         self.stored = 0
         self.loaded = 0
         self.short_stores = 0
 
-    def serve(self, request_ids):
-        """Return the request's prefix hits: (in primary, in host)."""
+    def serve(self, request_ids, seconds=0.0):
+        """Return the prefix hits of a request that comes at a time: (in primary, in host)."""
+        self.requests += 1
+        part = Use(self.requests, math.floor(seconds * 16), whole=False)
+        whole = dataclasses.replace(part, whole=True)
         blocks = list(dict.fromkeys(request_ids))[: self.primary.size]
         in_primary, promised = self._prefix(blocks)
         computed = blocks[in_primary + len(promised) :]
         self._keep_in_primary(blocks)
-        self.host.use(promised)
+        if promised:
+            self.host.use(promised, part)
         self.loaded += len(promised)
         if "before" in self.touches:
-            self.host.use(blocks)
-        self._store(computed, promised)
+            self.host.use(blocks, whole)
+        if computed:
+            self._store(computed, promised, part)
         if "after" in self.touches:
-            self.host.use(blocks)
+            self.host.use(blocks, whole)
+        self.host.policy.end_step()
         return in_primary, len(promised)
 
     def _prefix(self, blocks):
@@ -84,23 +117,10 @@ class Simulation:
     def _keep_in_primary(self, blocks):
         for block in blocks:
             if block not in self.primary:
-                assert self.primary.make_room(1, spared=set(blocks))
+                assert self.primary.make_room(spared=set(blocks))
                 self.primary.add(block)
         self.primary.use(blocks)
 
-    def _store(self, computed, promised):
-        spared = {*computed, *promised}
-        new = set()
-        for block in computed:
-            if block in self.host:
-                continue
-            if not self.host.make_room(len(new) + 1, spared):
-                self.short_stores += 1
-                break
-            new.add(block)
-        self.stored += len(new)
-        for block in reversed(computed):
-            if block in new:
-                self.host.add(block)
-            else:
-                self.host.use([block])
+    def _store(self, computed, promised, use):
+        self.stored += self.host.store(computed, {*computed, *promised}, use)
+        self.short_stores += any(block not in self.host for block in computed)

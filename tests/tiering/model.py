@@ -7,6 +7,7 @@ completed. Jobs complete in ``drain_jobs``, ``shutdown``, ``get_finished_jobs`` 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from kvreg.tiering import (
 )
 from kvreg.tiering.base import OffloadingEvent
 from kvreg.tiering.sizes import parse_bytes
-from tests.tiering.policy_models import POLICY_MODELS
+from tests.tiering.policy_models import POLICY_MODELS, Use
 
 MAX_KEY_BYTES = 64
 
@@ -52,6 +53,7 @@ class ModelStats:
     blocks_dropped_oversized: int
     blocks_dropped_promised: int
     blocks_dropped_busy: int
+    blocks_declined: int
     blocks_absent: int
     blocks_corrupt: int
     lookups_hit: int
@@ -74,6 +76,7 @@ class ModelTier(SecondaryTierManager):
         eviction_policy="lru",
         verify=None,
         enable_kv_events=False,
+        clock=time.monotonic,
     ):
         super().__init__(offloading_spec, primary_kv_view, tier_type)
         if eviction_policy not in POLICY_MODELS:
@@ -84,6 +87,7 @@ class ModelTier(SecondaryTierManager):
             raise ValueError(f"capacity {capacity!r} is less than one block")
         self.verify = verify is not None
         self.watched = enable_kv_events
+        self.clock = clock
         self.hold_jobs = False
         self.closed = False
         self.step = 0
@@ -93,6 +97,7 @@ class ModelTier(SecondaryTierManager):
         self.finished = []
         self.events = []  # (key, removed), oldest first
         self.evictions = self.stored = self.loaded = self.absent = self.corrupt = 0
+        self.declined = 0
         self.dropped = Counter()  # by what held the slots
         self.lookups = dict.fromkeys(LookupResult, 0)
 
@@ -106,35 +111,40 @@ class ModelTier(SecondaryTierManager):
     def touch(self, keys, req_context):
         self._check_open()
         self._check_keys(keys)
-        self._use(keys)
+        used = self._observe(keys, req_context, whole=True)
+        for i, key in reversed(list(enumerate(keys))):
+            if i in used and key in self.blocks:
+                self.policy.use(key)
 
     def submit_store(self, job_metadata):
         self._check_job(job_metadata)
         job_keys = list(job_metadata.keys)
-        own_keys, copies, dropped = set(job_keys), [], 0
-        for key, row in zip(job_keys, job_metadata.chunk_ids, strict=True):
-            if key in self.blocks:
-                continue
-            if dropped or not self._make_room(own_keys):
-                dropped += 1
-                continue
-            self.blocks[key] = Block()
-            copies.append((key, int(row), self.blocks[key]))
+        present = set(job_keys) & set(self.blocks)
+        used = self._observe(job_keys, job_metadata.req_context, whole=False)
+        placed, declined = self._place(job_keys, present, used)
+        self.declined += len(declined)
+        dropped = sum(
+            key not in self.blocks for i, key in enumerate(job_keys) if i not in declined
+        )
         if dropped:
-            self.dropped[self._holder_of_slots(own_keys)] += dropped
-        self._use(job_keys, new=[key for key, _, _ in copies])
+            self.dropped[self._holder_of_slots(set(job_keys))] += dropped
+        rows = [int(row) for row in job_metadata.chunk_ids]
+        copies = [(key, rows[i], self.blocks[key]) for i, key in sorted(placed.items())]
         self._start(job_metadata, copies, success=not dropped)
 
     def submit_load(self, job_metadata):
         self._check_job(job_metadata)
-        copies = []
-        for key, row in zip(job_metadata.keys, job_metadata.chunk_ids, strict=True):
-            if self._is_ready(key):
-                self.blocks[key].pins += 1
-                copies.append((key, int(row), self.blocks[key]))
-        self.absent += len(job_metadata.keys) - len(copies)
-        self._use([key for key, _, _ in copies])
-        self._start(job_metadata, copies, success=len(copies) == len(job_metadata.keys))
+        job_keys, rows = list(job_metadata.keys), job_metadata.chunk_ids
+        ready = [i for i, key in enumerate(job_keys) if self._is_ready(key)]
+        copies = [(job_keys[i], int(rows[i]), self.blocks[job_keys[i]]) for i in ready]
+        for _, _, block in copies:
+            block.pins += 1
+        self.absent += len(job_keys) - len(copies)
+        used = self._observe(job_keys, job_metadata.req_context, whole=False)
+        for i in reversed(ready):
+            if i in used:
+                self.policy.use(job_keys[i])
+        self._start(job_metadata, copies, success=len(copies) == len(job_keys))
 
     def get_finished_jobs(self):
         if not self.hold_jobs:
@@ -152,6 +162,7 @@ class ModelTier(SecondaryTierManager):
     def on_schedule_end(self, context):
         self._check_open()
         self.step += 1
+        self.policy.end_step()
 
     def has_pending_work(self):
         self._check_open()
@@ -189,6 +200,7 @@ class ModelTier(SecondaryTierManager):
             blocks_dropped_oversized=self.dropped["job"],
             blocks_dropped_promised=self.dropped["promises"],
             blocks_dropped_busy=self.dropped["copies"],
+            blocks_declined=self.declined,
             blocks_absent=self.absent,
             blocks_corrupt=self.corrupt,
             lookups_hit=self.lookups[LookupResult.HIT],
@@ -270,15 +282,40 @@ class ModelTier(SecondaryTierManager):
     def _is_ready(self, key):
         return key in self.blocks and self.blocks[key].data is not None
 
-    def _use(self, keys, new=()):
-        """Tail first: the head of a prefix must outlive its tail."""
-        new = set(new)
-        for key in reversed(list(keys)):
-            if key in new:
-                self.policy.add(key)
-                new.remove(key)
+    def _observe(self, keys, req_context, whole):
+        request = None if req_context is None else req_context.req_id
+        tick = math.floor(self.clock() * 16)
+        return self.policy.observe(list(keys), Use(request, tick, whole))
+
+    def _place(self, job_keys, present, used):
+        """Make the absent keys' blocks, tail first: the head of a prefix must outlive its tail.
+
+        Return the first position of each key that got a block, and the positions declined.
+        """
+        placed, declined = {}, set()
+        for i, key in reversed(list(enumerate(job_keys))):
+            if key in present:
+                if i in used:
+                    self.policy.use(key)
             elif key in self.blocks:
+                placed = {i: key} | {at: other for at, other in placed.items() if other != key}
                 self.policy.use(key)
+            elif not self.policy.admits(key, len(self.blocks)):
+                declined.add(i)
+            elif self._make_room(set(job_keys)) or self._give_up_tail(placed):
+                self.blocks[key] = Block()
+                placed[i] = key
+                self.policy.add(key)
+        return placed, declined
+
+    def _give_up_tail(self, placed):
+        """Take back the last block that the store has made; tell whether there was one."""
+        if placed:
+            key = placed.pop(max(placed))
+            del self.blocks[key]
+            self.policy.remove(key)
+            return True
+        return False
 
     def _make_room(self, own_keys):
         """Evict a block if no slot is free; tell whether one is free now."""

@@ -1,13 +1,29 @@
 """The reference for eviction policies: which block goes, in plain Python.
 
 A policy orders the blocks that were added. ``evict`` takes out the first in its order that may
-go, and says which; None: no block may.
+go, and says which; None: no block may. ``observe`` learns of all keys that a request uses, and
+returns the positions of those of whose blocks it wants to be told the ``use``.
 """
 
+import math
 from collections import deque
+from dataclasses import dataclass
 
 
-class LruModel:
+class PolicyModel:
+    """What most policies do: they take every block, and mind the uses of blocks alone."""
+
+    def observe(self, keys, use):
+        return range(len(keys))
+
+    def admits(self, key, used):
+        return True
+
+    def end_step(self):
+        pass
+
+
+class LruModel(PolicyModel):
     def __init__(self, slots):
         self.order = {}  # least recent first
 
@@ -28,7 +44,7 @@ class LruModel:
         return victim
 
 
-class S3FifoModel:
+class S3FifoModel(PolicyModel):
     """S3-FIFO; a block that may not go waits before both queues for its turn or its use."""
 
     def __init__(self, slots):
@@ -101,4 +117,177 @@ class S3FifoModel:
         queue.append(key)
 
 
-POLICY_MODELS = {"lru": LruModel, "s3fifo": S3FifoModel}
+@dataclass
+class Use:
+    request: object  # None: not known
+    tick: int
+    whole: bool  # the keys are all of the request's
+
+
+@dataclass
+class Node:
+    tick: int  # of the last use
+    count: int  # 16 times the logarithm of the uses
+    request: object  # the last one that used it
+    fresh: bool = True  # used by one request only
+
+
+def count_after_use(count, ticks):
+    decayed = count - ticks // 600
+    return 0 if decayed < -64 else min(39, round(16 * math.log2(1 + 2 ** (decayed / 16))))
+
+
+# Times in ticks that part the buckets of returns.
+EDGES = sorted({2**e for e in range(33)} | {3 * 2**e // 2 for e in range(1, 32)})
+
+
+class KrlModel(PolicyModel):
+    """KRL; blocks that may not go wait before all others until the step ends, or their use."""
+
+    def __init__(self, slots):
+        self.slots = slots
+        self.ghost_room = max(32768, slots)
+        self.nodes = {}  # of resident blocks
+        self.ghosts = {}  # the oldest first
+        self.lists = [{} for _ in range(16)]  # keys, the one used first in front
+        self.passed_over = []
+        self.now = self.adapted_at = None
+        self.inflation = None  # None: no block was evicted
+        self.margin = 0
+        self.returns = [0] * len(EDGES)
+
+    def observe(self, keys, use):
+        self._tell_time(use.tick)
+        known = self._known_prefix(keys, use)
+        is_private = known >= 2 and self._node(keys[known - 1]).count < 36
+        to_be_told = set()
+        for i, key in reversed(list(enumerate(keys))):
+            rank = 8 * (i - known) // (len(keys) - known) if i >= known else 0
+            first_count = max(-24, (-16 if is_private else 0) - rank)
+            if self._observe_key(key, use, first_count):
+                to_be_told.add(i)
+        return to_be_told
+
+    def use(self, key):
+        if key in self.passed_over:
+            self.passed_over.remove(key)
+        else:
+            del self._list_of(key)[key]
+        self._list_of(key)[key] = None
+
+    def admits(self, key, used):
+        is_full = self.slots - used <= self.slots // 100 * 2
+        if self.inflation is None or not is_full or not self.margin or key not in self.ghosts:
+            return True
+        return self.now + self._credit(self.ghosts[key]) - self.inflation >= self.margin
+
+    def add(self, key):
+        self.nodes[key] = self.ghosts.pop(key, None) or Node(self.now, -24, None)
+        self._list_of(key)[key] = None
+
+    def remove(self, key):
+        if key in self.passed_over:
+            self.passed_over.remove(key)
+        else:
+            del self._list_of(key)[key]
+        self._add_ghost(key, self.nodes.pop(key))
+
+    def evict(self, may_go):
+        key = self._find_victim(may_go)
+        if key is not None:
+            node = self.nodes.pop(key)
+            self.inflation = self._worth(node)
+            self._add_ghost(key, node)
+        return key
+
+    def end_step(self):
+        for key in reversed(self.passed_over):
+            index = self._index(self.nodes[key])
+            self.lists[index] = {key: None, **self.lists[index]}
+        self.passed_over = []
+
+    def _tell_time(self, tick):
+        if self.now is None:
+            self.now = self.adapted_at = tick
+        self.now = max(self.now, tick)
+        if self.now - self.adapted_at >= 160:
+            self.adapted_at = self.now
+            self._adapt()
+
+    def _adapt(self):
+        sums = [sum(self.returns[: i + 1]) for i in range(len(EDGES))]
+        ratios = [s / (edge + 16) for s, edge in zip(sums, EDGES, strict=True)]
+        enough = next(i for i, ratio in enumerate(ratios) if ratio >= 0.9 * max(ratios))
+        self.margin = EDGES[enough] if sums[-1] > 200 else 0
+        self.returns = [0.98 * number for number in self.returns]
+
+    def _known_prefix(self, keys, use):
+        for i, key in enumerate(keys):
+            node = self._node(key)
+            if node is None or (node.fresh and self._is_counted(node, use)):
+                return i
+        return len(keys)
+
+    def _observe_key(self, key, use, first_count):
+        """Count a use; tell whether the block's place is for the owner to change."""
+        node = self._node(key)
+        if node is None:
+            self._add_ghost(key, Node(self.now, first_count, use.request))
+            return False
+        if self._is_counted(node, use):
+            return use.whole and node.fresh and self._renew(key, node, first_count)
+        ticks = self.now - node.tick
+        if node.fresh:
+            self.returns[next(i for i, edge in enumerate(EDGES) if ticks < edge)] += 1
+        node.fresh = False
+        node.request = use.request
+        return self._renew(key, node, count_after_use(node.count, ticks))
+
+    def _renew(self, key, node, count):
+        is_in_list = key in self.nodes and key not in self.passed_over
+        if is_in_list:
+            del self._list_of(key)[key]
+        node.tick, node.count = self.now, count
+        if is_in_list:
+            self._list_of(key)[key] = None
+        elif key in self.ghosts:
+            self.ghosts[key] = self.ghosts.pop(key)
+        return key in self.passed_over
+
+    def _find_victim(self, may_go):
+        for key in filter(may_go, self.passed_over):
+            self.passed_over.remove(key)
+            return key
+        while fronts := [next(iter(keys)) for keys in self.lists if keys]:
+            key = min(fronts, key=lambda key: self._worth(self.nodes[key]))
+            del self._list_of(key)[key]
+            if may_go(key):
+                return key
+            self.passed_over.append(key)
+        return None
+
+    def _add_ghost(self, key, node):
+        if len(self.ghosts) == self.ghost_room:
+            del self.ghosts[next(iter(self.ghosts))]
+        self.ghosts[key] = node
+
+    def _node(self, key):
+        return self.nodes.get(key) or self.ghosts.get(key)
+
+    def _is_counted(self, node, use):
+        return use.request is not None and node.request == use.request
+
+    def _index(self, node):
+        return (node.count + 24) // 4
+
+    def _list_of(self, key):
+        return self.lists[self._index(self.nodes[key])]
+
+    def _credit(self, node):
+        return 600 * self._index(node)
+
+    def _worth(self, node):
+        return node.tick + self._credit(node)
+
+
+POLICY_MODELS = {"krl": KrlModel, "lru": LruModel, "s3fifo": S3FifoModel}

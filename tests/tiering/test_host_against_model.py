@@ -72,6 +72,8 @@ class TierAgainstModel(RuleBasedStateMachine):
         events=st.booleans(),
     )
     def open(self, slots, threads, verify, events):
+        self.seconds = 0.0
+        self.request = ReqContext("request")
         self.primaries = [np.zeros((ROWS, BLOCK_BYTES), np.uint8) for _ in range(2)]
         parameters = {
             "capacity": slots * BLOCK_BYTES,
@@ -79,6 +81,7 @@ class TierAgainstModel(RuleBasedStateMachine):
             "eviction_policy": self.policy,
             "verify": verify,
             "enable_kv_events": events,
+            "clock": lambda: self.seconds,
         }
         self.native = HostMemoryTier(None, self.primaries[0].data, "host", **parameters)
         self.model = ModelTier(None, self.primaries[1].data, "host", **parameters)
@@ -94,7 +97,7 @@ class TierAgainstModel(RuleBasedStateMachine):
         first_row = len(self.model.running) * ROWS_A_JOB
         rows = np.arange(first_row, first_row + len(keys))
         for tier in self.tiers:
-            job = TransferJob(self.jobs, keys, rows, is_promotion, CONTEXT)
+            job = TransferJob(self.jobs, keys, rows, is_promotion, self.request)
             (tier.submit_load if is_promotion else tier.submit_store)(job)
 
     @rule(keys=key_lists)
@@ -121,13 +124,22 @@ class TierAgainstModel(RuleBasedStateMachine):
     @rule(keys=key_lists)
     def touch(self, keys):
         for tier in self.tiers:
-            tier.touch(keys, CONTEXT)
+            tier.touch(keys, self.request)
 
     @rule(keys=key_lists)
     def look_up(self, keys):
         for key in keys:
             native, model = (tier.lookup(key, CONTEXT) for tier in self.tiers)
             assert native is model
+
+    # Back, too: a clock that a user gives may do anything.
+    @rule(seconds=st.sampled_from([0.0, 0.1, 20.0, 300.0, 5000.0, -60.0]))
+    def let_time_pass(self, seconds):
+        self.seconds += seconds
+
+    @rule(name=st.sampled_from(["a", "b", "c", "d"]))
+    def serve_request(self, name):
+        self.request = ReqContext(name)
 
     @rule(keys=st.sets(st.sampled_from(KEYS)))
     def damage(self, keys):
@@ -184,7 +196,7 @@ class TierAgainstModel(RuleBasedStateMachine):
                 assert result.transfer_time >= 0
                 result.transfer_time = None
             results.append(finished)
-        assert results[0] == results[1]
+        assert results[0] == results[1], (results, self.model.blocks.keys())
         assert (self.primaries[0] == self.primaries[1]).all()
         assert self.native.take_events() == self.model.take_events()
 

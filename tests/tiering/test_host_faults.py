@@ -286,6 +286,9 @@ def open_with(tier, view, job_result=JobResult, event=OffloadingEvent):
         lookup_results=(LookupResult.MISS, LookupResult.HIT, LookupResult.RETRY),
         job_result=job_result,
         event=event,
+        clock=None,
+        rows_attribute="chunk_ids",
+        drops_fail=True,
     )
 
 
@@ -295,11 +298,11 @@ class Faulty:
     def __init__(self, make, at, action=interrupt):
         self.make, self.at, self.action, self.calls = make, at, action, 0
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments, **named):
         self.calls += 1
         if self.calls in self.at:
             self.action()
-        return self.make(*arguments)
+        return self.make(*arguments, **named)
 
 
 @pytest.mark.parametrize("failing", range(1, 5))

@@ -1,0 +1,541 @@
+/* KRL: the block is given up whose next use is the farthest, as far as its past tells.
+ *
+ * Time is counted in ticks. Of each key there is the tick of its last use and a count of its uses
+ * that decays with time (LRFU: D. Lee et al., IEEE Trans. Computers 50, 2001), kept as a logarithm.
+ * Keys are remembered beyond their blocks, as ghosts (2Q: T. Johnson, D. Shasha, VLDB 1994; S3-FIFO:
+ * J. Yang et al., SOSP 2023), so that a block that comes back brings its count along.
+ *
+ * The resident slots are in lists by their counts, each in the order of last uses. A list's place
+ * is worth PLACE_TICKS more than that of the one below: the victim is, of the lists' fronts, the
+ * one whose last use plus that credit is the least. That value is the inflation, as in GreedyDual
+ * (N. Young, Algorithmica 11, 1994): what a slot has to be worth to stay.
+ *
+ * A block that is worth less than a learned time more than the inflation is not admitted: it would
+ * be evicted before most blocks that are used a second time are. docs/eviction.md explains. */
+#include <string.h>
+
+#include "chains.h"
+#include "policy.h"
+#include "ring.h"
+#include "slot.h"
+
+enum {
+    /* A count is UNIT times its logarithm to base 2. */
+    UNIT = 16,
+    COUNT_LEAST = -24,
+    COUNT_MOST = 39,
+    COUNT_OF_CONTINUATION = -16, /* of the first new key behind a prefix that one request made */
+    COUNT_OF_SHARED = 36,        /* from this on a prefix is taken for one that many share */
+    COUNTS_A_REQUEST = 8,        /* by which the last new key of a request is below the first */
+    LISTS = 16,
+    COUNTS_A_LIST = 4,
+    PLACE_TICKS = 600,   /* of a list above the one below it */
+    DECAY_TICKS = 600,   /* in which a count loses 1 */
+    GHOSTS_LEAST = 32768,
+    ADAPT_TICKS = 160,
+    FREE_PERCENT = 2,    /* of the slots, free: then every block is admitted */
+    REQUEST_BITS = 22,   /* of a request's number that are kept */
+};
+
+/* -- State --------------------------------------------------------------------------------- */
+
+/* A resident slot, or a ghost. */
+enum node_place {
+    IN_LIST, /* of slots, or of ghosts */
+    OUT,     /* a slot in its owner's hands */
+    VACANT,  /* a ghost's place without a ghost; at the front of the ghosts */
+};
+
+typedef struct krl_node {
+    kvreg_ring_node ring;
+    uint32_t used_at;      /* tick of the last use */
+    int32_t count : 7;     /* COUNT_LEAST to COUNT_MOST */
+    uint32_t place : 2;
+    uint32_t once : 1;     /* used by one request only, as far as is known */
+    uint32_t request : REQUEST_BITS; /* of the last use; 0: not known */
+} krl_node;
+
+_Static_assert(sizeof(krl_node) == 16, "a node is a quarter of a cache line");
+
+/* Returns are counted by their time: one bucket each for times from 2^e ticks and from 3 * 2^(e-1)
+ * ticks on. */
+enum {
+    BUCKETS = 64,
+    RETURN_UNIT = 1 << 20, /* a return in the counts, which decay */
+    RETURNS_LEAST = 200,   /* to learn from */
+};
+
+typedef struct krl {
+    uint32_t slots;
+    uint32_t ghosts;       /* room for them; their nodes follow the slots' */
+    uint32_t ghosts_used;  /* places that have ever held one */
+    uint32_t now;
+    uint32_t adapted_at;
+    uint32_t inflation;
+    uint32_t margin;       /* ticks above the inflation that a new block has to be worth; 0: none */
+    bool started;          /* a use has told the time */
+    bool evicted;          /* there has been an eviction */
+    uint16_t filled;       /* a bit for each list that has a slot */
+    uint32_t worths[LISTS]; /* of the front of each list that has one */
+    uint64_t returns[BUCKETS]; /* second uses, by the time since the first */
+    krl_node nodes[];      /* slots, ghosts, and the ends of the lists and of the ghosts; the ghosts'
+                            * chains lie behind */
+} krl;
+
+/* -- Nodes --------------------------------------------------------------------------------- */
+
+/* As many as slots, and such that all nodes can be numbered. */
+static uint32_t ghost_room(uint32_t slots)
+{
+    uint32_t most = UINT32_MAX - KVREG_SLOTS_MAX - LISTS - 1;
+    return slots < GHOSTS_LEAST ? GHOSTS_LEAST : slots < most ? slots : most;
+}
+
+static size_t node_count(uint32_t slots)
+{
+    return (size_t)slots + ghost_room(slots) + LISTS + 1;
+}
+
+static size_t krl_state_bytes(uint32_t slots)
+{
+    return sizeof(krl) + node_count(slots) * sizeof(krl_node) +
+           kvreg_chains_bytes(ghost_room(slots));
+}
+
+static kvreg_rings rings_of(const krl *state)
+{
+    return (kvreg_rings){ (void *)state->nodes, sizeof(krl_node) };
+}
+
+static kvreg_chains *chains_of(const krl *state)
+{
+    return (kvreg_chains *)(state->nodes + node_count(state->slots));
+}
+
+static uint32_t list_end(const krl *state, uint32_t list)
+{
+    return state->slots + state->ghosts + list;
+}
+
+static uint32_t ghosts_end(const krl *state)
+{
+    return list_end(state, LISTS);
+}
+
+static bool is_ghost(const krl *state, uint32_t number)
+{
+    return number >= state->slots;
+}
+
+static uint32_t list_of(const krl_node *node)
+{
+    return (uint32_t)(node->count - COUNT_LEAST) / COUNTS_A_LIST;
+}
+
+/* What has to become less than the other slots' for the slot to be evicted; wraps. */
+static uint32_t worth(const krl_node *node)
+{
+    return node->used_at + PLACE_TICKS * list_of(node);
+}
+
+/* Whether tick or worth `a` is before `b`, on a clock that wraps. */
+static bool is_before(uint32_t a, uint32_t b)
+{
+    return (int32_t)(a - b) < 0;
+}
+
+/* -- Lists --------------------------------------------------------------------------------- */
+
+/* Notes which slot is at the front of a list, after a change there. */
+static void note_front(krl *state, uint32_t list)
+{
+    uint32_t end = list_end(state, list), front = state->nodes[end].ring.next;
+    if (front == end) {
+        state->filled &= (uint16_t)~(1u << list);
+    } else {
+        state->filled |= (uint16_t)(1u << list);
+        state->worths[list] = worth(&state->nodes[front]);
+    }
+}
+
+static void enter_list(krl *state, uint32_t slot)
+{
+    krl_node *node = &state->nodes[slot];
+    uint32_t list = list_of(node);
+    node->place = IN_LIST;
+    kvreg_ring_append(rings_of(state), slot, list_end(state, list));
+    if ((state->filled >> list & 1) == 0)
+        note_front(state, list);
+}
+
+/* list_of() may have changed since the slot entered. */
+static void leave_list(krl *state, uint32_t slot)
+{
+    uint32_t previous = state->nodes[slot].ring.previous;
+    kvreg_ring_remove(rings_of(state), slot);
+    if (previous >= list_end(state, 0))
+        note_front(state, previous - list_end(state, 0));
+}
+
+/* The list whose front is to be evicted next; LISTS when all are empty. */
+static uint32_t least_list(const krl *state)
+{
+    uint32_t least = LISTS;
+    for (uint32_t list = 0; list < LISTS; list++) {
+        if ((state->filled >> list & 1) != 0 &&
+            (least == LISTS || is_before(state->worths[list], state->worths[least])))
+            least = list;
+    }
+    return least;
+}
+
+/* -- Ghosts -------------------------------------------------------------------------------- */
+
+static uint32_t find_ghost(const krl *state, uint64_t hash)
+{
+    uint32_t position = kvreg_chains_find(chains_of(state), hash);
+    return position == KVREG_CHAINS_NONE ? KVREG_NO_SLOT : state->slots + position;
+}
+
+/* The place for one more ghost, out of the ring: a vacant one, or else the oldest ghost's. */
+static uint32_t take_ghost_place(krl *state)
+{
+    uint32_t front = state->nodes[ghosts_end(state)].ring.next;
+    bool vacant = front != ghosts_end(state) && state->nodes[front].place == VACANT;
+    if (!vacant && state->ghosts_used < state->ghosts)
+        return state->slots + state->ghosts_used++;
+    if (!vacant)
+        kvreg_chains_remove(chains_of(state), front - state->slots);
+    kvreg_ring_remove(rings_of(state), front);
+    return front;
+}
+
+/* Makes the youngest ghost; its count and last use are the caller's to set. */
+static krl_node *add_ghost(krl *state, uint64_t hash)
+{
+    uint32_t ghost = take_ghost_place(state);
+    kvreg_ring_append(rings_of(state), ghost, ghosts_end(state));
+    kvreg_chains_add(chains_of(state), ghost - state->slots, hash);
+    state->nodes[ghost].place = IN_LIST;
+    return &state->nodes[ghost];
+}
+
+static void drop_ghost(krl *state, uint32_t ghost)
+{
+    kvreg_chains_remove(chains_of(state), ghost - state->slots);
+    kvreg_ring_remove(rings_of(state), ghost);
+    kvreg_ring_prepend(rings_of(state), ghost, ghosts_end(state));
+    state->nodes[ghost].place = VACANT;
+}
+
+/* What a policy knows of a key moves with it between a slot and a ghost. */
+static void copy_history(krl_node *to, const krl_node *from)
+{
+    to->used_at = from->used_at;
+    to->count = from->count;
+    to->once = from->once;
+    to->request = from->request;
+}
+
+/* -- Counts -------------------------------------------------------------------------------- */
+
+enum { SUMS_FROM = -64, SUMS = 128 };
+
+/* What a count of SUMS_FROM + i becomes with one more use: UNIT * log2(1 + 2^(count / UNIT)),
+ * rounded, COUNT_MOST at most. */
+static const int8_t count_after_use[SUMS] = {
+    1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3,
+    3, 3, 3, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 5, 5, 5,
+    5, 5, 6, 6, 6, 6, 6, 7, 7, 7, 8, 8, 8, 8, 9, 9,
+    9, 10, 10, 10, 11, 11, 12, 12, 12, 13, 13, 14, 14, 15, 15, 16,
+    16, 17, 17, 18, 18, 19, 19, 20, 20, 21, 22, 22, 23, 23, 24, 25,
+    25, 26, 27, 27, 28, 29, 30, 30, 31, 32, 32, 33, 34, 35, 36, 36,
+    37, 38, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39,
+    39, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39, 39,
+};
+
+/* The count of a key that is used again, `ticks` after the last time. */
+static int32_t used_again(int32_t count, uint32_t ticks)
+{
+    int64_t decayed = (int64_t)count - ticks / DECAY_TICKS;
+    return decayed < SUMS_FROM ? 0 : count_after_use[decayed - SUMS_FROM];
+}
+
+/* How much of a request's prefix is known from other requests. */
+typedef struct known_prefix {
+    size_t keys;
+    bool is_private; /* it looks like one conversation's, not like a prompt that many share */
+} known_prefix;
+
+/* The count of the key at position i of n, which no request used before. */
+static int32_t first_count(const known_prefix *known, size_t i, size_t n)
+{
+    size_t behind = COUNTS_A_REQUEST * (i - known->keys) / (n - known->keys);
+    int32_t count = (known->is_private ? COUNT_OF_CONTINUATION : 0) - (int32_t)behind;
+    return count < COUNT_LEAST ? COUNT_LEAST : count;
+}
+
+/* -- Admission ----------------------------------------------------------------------------- */
+
+static uint32_t bucket_of(uint32_t ticks)
+{
+    if (ticks < 2)
+        return 0;
+    uint32_t exponent = 31 - (uint32_t)__builtin_clz(ticks);
+    return 2 * exponent + (ticks >> (exponent - 1) & 1);
+}
+
+/* The least time that is above those of a bucket. */
+static uint64_t bucket_end(uint32_t bucket)
+{
+    return (bucket & 1) == 0 ? (uint64_t)3 << bucket / 2 >> 1 : (uint64_t)2 << bucket / 2;
+}
+
+/* The margin: the time within which nine in ten of the second uses come that waiting that long
+ * pays for. Waiting pays most a tick at the largest ratio of returns to time. */
+static uint32_t find_margin(const krl *state)
+{
+    uint64_t sum = 0, best = 0, ratios[BUCKETS];
+    for (uint32_t i = 0; i < BUCKETS; i++) {
+        sum += state->returns[i];
+        ratios[i] = (sum << 8) / (bucket_end(i) + UNIT);
+        best = ratios[i] > best ? ratios[i] : best;
+    }
+    if (sum <= (uint64_t)RETURNS_LEAST * RETURN_UNIT)
+        return 0;
+    uint32_t i = 0;
+    while (ratios[i] * 10 < best * 9)
+        i++;
+    return (uint32_t)bucket_end(i);
+}
+
+static void adapt(krl *state)
+{
+    state->margin = find_margin(state);
+    for (uint32_t i = 0; i < BUCKETS; i++)
+        state->returns[i] -= state->returns[i] / 50;
+}
+
+/* Notes the time. A clock that goes back stands still here. */
+static void tell_time(krl *state, uint32_t now)
+{
+    if (!state->started) {
+        state->started = true;
+        state->now = state->adapted_at = now;
+    }
+    if (is_before(state->now, now))
+        state->now = now;
+    if (state->now - state->adapted_at >= ADAPT_TICKS) {
+        state->adapted_at = state->now;
+        adapt(state);
+    }
+}
+
+static void count_return(krl *state, uint32_t ticks)
+{
+    state->returns[bucket_of(ticks)] += RETURN_UNIT;
+}
+
+static bool krl_admits(const void *memory, uint64_t hash, uint32_t used)
+{
+    const krl *state = memory;
+    bool full = state->slots - used <= state->slots / 100 * FREE_PERCENT;
+    if (!state->evicted || !full || state->margin == 0)
+        return true;
+    uint32_t ghost = find_ghost(state, hash);
+    if (ghost == KVREG_NO_SLOT)
+        return true;
+    uint32_t list = list_of(&state->nodes[ghost]);
+    return !is_before(state->now + PLACE_TICKS * list - state->inflation, state->margin);
+}
+
+/* -- Uses ---------------------------------------------------------------------------------- */
+
+static uint32_t find_node(const krl *state, const kvreg_key *key)
+{
+    return key->slot != KVREG_NO_SLOT ? key->slot : find_ghost(state, key->hash);
+}
+
+/* Whether a key's latest use is the doing of this request, too. */
+static bool is_counted(const krl_node *node, const kvreg_use *use)
+{
+    return node->request == use->request && use->request != 0;
+}
+
+static known_prefix find_known_prefix(const krl *state, const kvreg_key *keys, size_t n,
+                                      const kvreg_use *use)
+{
+    size_t i = 0;
+    int32_t last_count = 0;
+    for (; i < n; i++) {
+        uint32_t number = find_node(state, &keys[i]);
+        if (number == KVREG_NO_SLOT)
+            break;
+        const krl_node *node = &state->nodes[number];
+        if (node->once && is_counted(node, use))
+            break;
+        last_count = node->count;
+    }
+    return (known_prefix){ i, i >= 2 && last_count < COUNT_OF_SHARED };
+}
+
+/* Gives a node its new count and moves it to where the youngest are. A slot that is out is moved by
+ * its owner. */
+static void renew(krl *state, kvreg_key *key, uint32_t number, int32_t count)
+{
+    krl_node *node = &state->nodes[number];
+    node->used_at = state->now;
+    node->count = count;
+    if (is_ghost(state, number)) {
+        kvreg_ring_remove(rings_of(state), number);
+        kvreg_ring_append(rings_of(state), number, ghosts_end(state));
+    } else if (node->place == OUT) {
+        key->used = true;
+    } else {
+        leave_list(state, number);
+        enter_list(state, number);
+    }
+}
+
+static void observe_key(krl *state, kvreg_key *key, const kvreg_use *use, int32_t count_if_new)
+{
+    uint32_t number = find_node(state, key);
+    if (number == KVREG_NO_SLOT) {
+        krl_node *node = add_ghost(state, key->hash);
+        node->used_at = state->now;
+        node->count = count_if_new;
+        node->once = true;
+        node->request = use->request;
+        return;
+    }
+    krl_node *node = &state->nodes[number];
+    if (is_counted(node, use)) {
+        /* Where the request's parts came first, only now it is known what they are parts of. */
+        if (use->whole && node->once)
+            renew(state, key, number, count_if_new);
+        return;
+    }
+    uint32_t ticks = state->now - node->used_at;
+    if (node->once)
+        count_return(state, ticks);
+    node->once = false;
+    node->request = use->request;
+    renew(state, key, number, used_again(node->count, ticks));
+}
+
+/* As much of a request's number as a node keeps; 0 is kept for the unknown one. */
+static uint32_t short_request(uint32_t request)
+{
+    return request == 0 ? 0 : 1 + request % ((1u << REQUEST_BITS) - 1);
+}
+
+static void krl_observe(void *memory, kvreg_key *keys, size_t n, const kvreg_use *call)
+{
+    krl *state = memory;
+    kvreg_use use = *call;
+    use.request = short_request(use.request);
+    tell_time(state, use.now);
+    known_prefix known = find_known_prefix(state, keys, n, &use);
+    for (size_t i = n; i-- > 0;) {
+        keys[i].used = false;
+        observe_key(state, &keys[i], &use, i < known.keys ? 0 : first_count(&known, i, n));
+    }
+}
+
+/* -- The rest of the vtable ---------------------------------------------------------------- */
+
+static void krl_init(void *memory, uint32_t slots)
+{
+    krl *state = memory;
+    state->slots = slots;
+    state->ghosts = ghost_room(slots);
+    for (uint32_t list = 0; list < LISTS; list++)
+        kvreg_ring_init(rings_of(state), list_end(state, list));
+    kvreg_ring_init(rings_of(state), ghosts_end(state));
+    kvreg_chains_init(chains_of(state), state->ghosts);
+}
+
+/* Moves a slot whose use was observed while it was out. */
+static void krl_use(void *memory, uint32_t slot)
+{
+    krl *state = memory;
+    leave_list(state, slot);
+    enter_list(state, slot);
+}
+
+static void krl_add(void *memory, uint32_t slot, uint64_t hash)
+{
+    krl *state = memory;
+    krl_node *node = &state->nodes[slot];
+    uint32_t ghost = find_ghost(state, hash);
+    if (ghost == KVREG_NO_SLOT) {
+        /* More keys than there is room for ghosts came after it was observed. */
+        *node = (krl_node){ .used_at = state->now, .count = COUNT_LEAST, .once = true };
+    } else {
+        copy_history(node, &state->nodes[ghost]);
+        drop_ghost(state, ghost);
+    }
+    enter_list(state, slot);
+}
+
+static void krl_remove(void *memory, uint32_t slot, uint64_t hash)
+{
+    krl *state = memory;
+    leave_list(state, slot);
+    copy_history(add_ghost(state, hash), &state->nodes[slot]);
+}
+
+static uint32_t krl_take_victim(void *memory)
+{
+    krl *state = memory;
+    uint32_t list = least_list(state);
+    if (list == LISTS)
+        return KVREG_NO_SLOT;
+    uint32_t slot = state->nodes[list_end(state, list)].ring.next;
+    leave_list(state, slot);
+    state->nodes[slot].place = OUT;
+    return slot;
+}
+
+static uint32_t krl_foresee(const void *memory, uint32_t others)
+{
+    const krl *state = memory;
+    uint32_t list = least_list(state);
+    if (list == LISTS)
+        return KVREG_NO_SLOT;
+    uint32_t slot = kvreg_ring_peek(rings_of(state), list_end(state, list), others);
+    return slot < state->slots ? slot : KVREG_NO_SLOT;
+}
+
+static void krl_put_back(void *memory, uint32_t slot)
+{
+    krl *state = memory;
+    krl_node *node = &state->nodes[slot];
+    uint32_t list = list_of(node);
+    node->place = IN_LIST;
+    kvreg_ring_prepend(rings_of(state), slot, list_end(state, list));
+    note_front(state, list);
+}
+
+static void krl_evicted(void *memory, uint32_t slot, uint64_t hash)
+{
+    krl *state = memory;
+    state->inflation = worth(&state->nodes[slot]);
+    state->evicted = true;
+    copy_history(add_ghost(state, hash), &state->nodes[slot]);
+}
+
+const kvreg_policy kvreg_policy_krl = {
+    .name = "krl",
+    .state_bytes = krl_state_bytes,
+    .init = krl_init,
+    .observe = krl_observe,
+    .use = krl_use,
+    .admits = krl_admits,
+    .add = krl_add,
+    .remove = krl_remove,
+    .take_victim = krl_take_victim,
+    .foresee = krl_foresee,
+    .put_back = krl_put_back,
+    .evicted = krl_evicted,
+};
