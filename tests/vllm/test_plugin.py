@@ -97,6 +97,7 @@ STRANGE = {
     "an event has": (base, "OffloadingEvent", fields_but(base.OffloadingEvent, "medium")),
     "a lookup answers": (base, "LookupResult", base.OffloadPolicy),
     "there is no medium CPU": (base, "Medium", base.OffloadPolicy),
+    "5 is not a callable object": (tiering, "TransferJob", 5),
     "a tier type is registered with": (
         interface.SecondaryTierFactory,
         "register_tier",
