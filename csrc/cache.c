@@ -231,8 +231,9 @@ static uint32_t take_slot(kvreg_cache *cache)
             return slot;
         prefetch_victims(cache);
         add_event(cache, slot, true);
-        cache->policy->evicted(cache->policy_state, slot,
-                               kvreg_index_hash_of(&cache->index, slot));
+        if (cache->policy->evicted != NULL)
+            cache->policy->evicted(cache->policy_state, slot,
+                                   kvreg_index_hash_of(&cache->index, slot));
         kvreg_index_remove(&cache->index, slot);
         region->stats.evictions++;
     }
@@ -264,10 +265,10 @@ static void use(kvreg_cache *cache, uint32_t slot)
 }
 
 /* Gives a slot that has a key to the policy. */
-static void enter_policy(kvreg_cache *cache, uint32_t slot, uint64_t hash)
+static void enter_policy(kvreg_cache *cache, uint32_t slot, const kvreg_key *key)
 {
     cache->slots[slot].place = IN_POLICY;
-    cache->policy->add(cache->policy_state, slot, hash);
+    cache->policy->add(cache->policy_state, slot, key);
 }
 
 static void leave_policy(kvreg_cache *cache, uint32_t slot)
@@ -461,7 +462,7 @@ static void place(kvreg_cache *cache, placement *store, size_t i)
     cache->slots[slot].state = WRITING;
     cache->slots[slot].kept = PLACED;
     cache->slots[slot].position = (uint32_t)i;
-    enter_policy(cache, slot, key->hash);
+    enter_policy(cache, slot, key);
 }
 
 /* Marks the keys whose blocks the policy does not admit, before anything is evicted for others. */
@@ -470,7 +471,7 @@ static void decline(const kvreg_cache *cache, const placement *store)
     for (size_t i = 0; i < store->n; i++) {
         kvreg_key *key = &store->keys[i];
         if (key->slot == KVREG_NO_SLOT &&
-            !cache->policy->admits(cache->policy_state, key->hash, cache->region->stats.used))
+            !cache->policy->admits(cache->policy_state, key, cache->region->stats.used))
             key->slot = DECLINED;
     }
 }
@@ -539,7 +540,8 @@ bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n, cons
         placement store = { .keys = keys, .n = n, .tail = n };
         store.kept = keep_present(cache, keys, n);
         cache->policy->observe(cache->policy_state, keys, n, by);
-        decline(cache, &store);
+        if (cache->policy->admits != NULL)
+            decline(cache, &store);
         place_all(cache, &store);
         sum_up(cache, &store, blocks, placed);
         evictions = cache->region->stats.evictions - evictions;

@@ -37,8 +37,7 @@ static uint32_t *head_of(const kvreg_chains *chains, uint32_t hash_high)
 uint32_t kvreg_chains_find(const kvreg_chains *chains, uint64_t hash)
 {
     for (uint32_t at = *head_of(chains, high(hash)); at != 0; at = chains->links[at - 1].older) {
-        const kvreg_chain_link *link = &chains->links[at - 1];
-        if (link->hash_high == high(hash) && link->hash_low == low(hash))
+        if (kvreg_chains_holds(chains, at - 1, hash))
             return at - 1;
     }
     return KVREG_CHAINS_NONE;

@@ -21,7 +21,8 @@ typedef struct kvreg_key {
     uint64_t hash;  /* set by kvreg_index_hash */
     uint32_t slot;  /* for the user of the index to note what it found */
     uint16_t bytes; /* 1 to KVREG_KEY_MAX */
-    bool used;      /* for the user's eviction policy, see policy.h */
+    bool used;      /* this and the next for the user's eviction policy, see policy.h */
+    uint32_t note;
 } kvreg_key;
 
 typedef struct kvreg_index_entry {

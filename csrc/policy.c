@@ -30,12 +30,6 @@ void kvreg_policy_observe_slots(void *state, kvreg_key *keys, size_t n, const kv
         keys[i].used = keys[i].slot != KVREG_NO_SLOT;
 }
 
-bool kvreg_policy_admit_all(const void *state, uint64_t hash, uint32_t used)
-{
-    (void)state, (void)hash, (void)used;
-    return true;
-}
-
 /* FNV-1a: G. Fowler, L. C. Noll, K.-P. Vo. The same in every process, so that results repeat. */
 uint32_t kvreg_request_number(const char *name, size_t bytes)
 {

@@ -192,10 +192,19 @@ static uint32_t least_list(const krl *state)
 
 /* -- Ghosts -------------------------------------------------------------------------------- */
 
-static uint32_t find_ghost(const krl *state, uint64_t hash)
+static uint32_t find_ghost(const krl *state, const kvreg_key *key)
 {
-    uint32_t position = kvreg_chains_find(chains_of(state), hash);
+    uint32_t position = kvreg_chains_find(chains_of(state), key->hash);
     return position == KVREG_CHAINS_NONE ? KVREG_NO_SLOT : state->slots + position;
+}
+
+/* The same for a key whose ghost was noted: in the meantime another key may have taken its place. */
+static uint32_t find_noted_ghost(const krl *state, const kvreg_key *key)
+{
+    if (key->note != KVREG_NO_SLOT && state->nodes[key->note].place == IN_LIST &&
+        kvreg_chains_holds(chains_of(state), key->note - state->slots, key->hash))
+        return key->note;
+    return find_ghost(state, key);
 }
 
 /* The place for one more ghost, out of the ring: a vacant one, or else the oldest ghost's. */
@@ -337,13 +346,13 @@ static void count_return(krl *state, uint32_t ticks)
     state->returns[bucket_of(ticks)] += RETURN_UNIT;
 }
 
-static bool krl_admits(const void *memory, uint64_t hash, uint32_t used)
+static bool krl_admits(const void *memory, const kvreg_key *key, uint32_t used)
 {
     const krl *state = memory;
     bool full = (uint64_t)(state->slots - used) * 100 <= (uint64_t)state->slots * FREE_PERCENT;
     if (!state->evicted || !full || state->margin == 0)
         return true;
-    uint32_t ghost = find_ghost(state, hash);
+    uint32_t ghost = find_noted_ghost(state, key);
     if (ghost == KVREG_NO_SLOT)
         return true;
     uint32_t list = list_of(&state->nodes[ghost]);
@@ -352,9 +361,15 @@ static bool krl_admits(const void *memory, uint64_t hash, uint32_t used)
 
 /* -- Uses ---------------------------------------------------------------------------------- */
 
-static uint32_t find_node(const krl *state, const kvreg_key *key)
+/* The node of a key, a ghost's noted. */
+static uint32_t find_node(const krl *state, kvreg_key *key)
 {
-    return key->slot != KVREG_NO_SLOT ? key->slot : find_ghost(state, key->hash);
+    return key->slot != KVREG_NO_SLOT ? key->slot : (key->note = find_ghost(state, key));
+}
+
+static uint32_t find_noted_node(const krl *state, kvreg_key *key)
+{
+    return key->slot != KVREG_NO_SLOT ? key->slot : (key->note = find_noted_ghost(state, key));
 }
 
 /* Whether a key's latest use is the doing of this request, too. */
@@ -363,7 +378,15 @@ static bool is_counted(const krl_node *node, const kvreg_use *use)
     return node->request == use->request && use->request != 0;
 }
 
-static known_prefix find_known_prefix(const krl *state, const kvreg_key *keys, size_t n,
+/* Brings near what the search for ghosts reads first, all at once. */
+static void prefetch_ghosts(const krl *state, const kvreg_key *keys, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (keys[i].slot == KVREG_NO_SLOT)
+            kvreg_chains_prefetch(chains_of(state), keys[i].hash);
+}
+
+static known_prefix find_known_prefix(const krl *state, kvreg_key *keys, size_t n,
                                       const kvreg_use *use)
 {
     size_t i = 0;
@@ -398,11 +421,13 @@ static void renew(krl *state, kvreg_key *key, uint32_t number, int32_t count)
     }
 }
 
-static void observe_key(krl *state, kvreg_key *key, const kvreg_use *use, int32_t count_if_new)
+/* `number` is the key's node, KVREG_NO_SLOT where it has none. */
+static void observe_key(krl *state, kvreg_key *key, uint32_t number, const kvreg_use *use,
+                        int32_t count_if_new)
 {
-    uint32_t number = find_node(state, key);
     if (number == KVREG_NO_SLOT) {
         krl_node *node = add_ghost(state, key->hash);
+        key->note = (uint32_t)(node - state->nodes);
         node->used_at = state->now;
         node->count = count_if_new;
         node->once = true;
@@ -436,10 +461,14 @@ static void krl_observe(void *memory, kvreg_key *keys, size_t n, const kvreg_use
     kvreg_use use = *call;
     use.request = short_request(use.request);
     tell_time(state, use.now);
+    prefetch_ghosts(state, keys, n);
     known_prefix known = find_known_prefix(state, keys, n, &use);
     for (size_t i = n; i-- > 0;) {
+        bool noted = i < known.keys;
         keys[i].used = false;
-        observe_key(state, &keys[i], &use, i < known.keys ? 0 : first_count(&known, i, n));
+        observe_key(state, &keys[i],
+                    noted ? find_noted_node(state, &keys[i]) : find_node(state, &keys[i]), &use,
+                    noted ? 0 : first_count(&known, i, n));
     }
 }
 
@@ -464,11 +493,11 @@ static void krl_use(void *memory, uint32_t slot)
     enter_list(state, slot);
 }
 
-static void krl_add(void *memory, uint32_t slot, uint64_t hash)
+static void krl_add(void *memory, uint32_t slot, const kvreg_key *key)
 {
     krl *state = memory;
     krl_node *node = &state->nodes[slot];
-    uint32_t ghost = find_ghost(state, hash);
+    uint32_t ghost = find_noted_ghost(state, key);
     if (ghost == KVREG_NO_SLOT) {
         /* More keys than there is room for ghosts came after it was observed. */
         *node = (krl_node){ .used_at = state->now, .count = COUNT_LEAST, .once = true };

@@ -126,11 +126,11 @@ static void s3fifo_init(void *state, uint32_t slots)
     kvreg_ghosts_init(ghosts_of(queues), ghost_room(slots));
 }
 
-static void s3fifo_add(void *state, uint32_t slot, uint64_t hash)
+static void s3fifo_add(void *state, uint32_t slot, const kvreg_key *key)
 {
     s3fifo *queues = state;
     mark_of(queues, slot)->frequency = 0;
-    enter(queues, slot, kvreg_ghosts_take(ghosts_of(queues), hash) ? MAIN : SMALL);
+    enter(queues, slot, kvreg_ghosts_take(ghosts_of(queues), key->hash) ? MAIN : SMALL);
 }
 
 static void s3fifo_use(void *state, uint32_t slot)
@@ -219,7 +219,6 @@ const kvreg_policy kvreg_policy_s3fifo = {
     .init = s3fifo_init,
     .observe = kvreg_policy_observe_slots,
     .use = s3fifo_use,
-    .admits = kvreg_policy_admit_all,
     .add = s3fifo_add,
     .remove = s3fifo_remove,
     .take_victim = s3fifo_take_victim,

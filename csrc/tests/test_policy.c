@@ -38,7 +38,11 @@ static owner open_policy(const kvreg_policy *policy, uint32_t slots)
 
 static void add(owner *own, uint32_t slot, uint64_t hash)
 {
-    own->policy->add(own->state, slot, hash);
+    kvreg_key key = { .hash = hash, .slot = KVREG_NO_SLOT };
+    own->policy->observe(own->state, &key, 1, &(kvreg_use){ .now = own->now });
+    if (own->policy->admits != NULL && !own->policy->admits(own->state, &key, 0))
+        return;
+    own->policy->add(own->state, slot, &key);
     own->hashes[slot] = hash;
     own->places[slot] = ORDERED;
 }
@@ -74,7 +78,8 @@ static void put_back(owner *own, size_t i)
 static void evict(owner *own, size_t i)
 {
     uint32_t slot = choose_candidate(own, i);
-    own->policy->evicted(own->state, slot, own->hashes[slot]);
+    if (own->policy->evicted != NULL)
+        own->policy->evicted(own->state, slot, own->hashes[slot]);
     own->places[slot] = IDLE;
 }
 
@@ -145,7 +150,7 @@ static void do_something(owner *own, uint32_t slot)
         observe(own);
         break;
     default:
-        if (own->places[slot] == IDLE && own->policy->admits(own->state, hash, 0))
+        if (own->places[slot] == IDLE)
             add(own, slot, hash);
         else if (own->places[slot] == ORDERED)
             own->policy->use(own->state, slot);
@@ -406,7 +411,7 @@ static void a_search_ends_although_every_block_was_used(void)
     CHECK(state != NULL);
     policy->init(state, SLOTS);
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
-        policy->add(state, slot, slot);
+        policy->add(state, slot, &(kvreg_key){ .hash = slot });
         for (int uses = 0; uses < 3; uses++)
             policy->use(state, slot);
     }
