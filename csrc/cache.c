@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* How far ahead of the key at hand a batch prefetches: the entry first, then what it names. */
-enum { ENTRY_AHEAD = 16, SLOT_AHEAD = 8 };
+/* How far ahead of the key at hand a batch prefetches: the group first, then the slot in it. */
+enum { GROUP_AHEAD = 16, SLOT_AHEAD = 8 };
 
 /* The same for the victims of a store. */
 enum { VICTIM_AHEAD = 2 };
@@ -41,6 +41,7 @@ struct kvreg_region {
     slot_list aside;
     uint32_t released;    /* the first slot in `aside` that may have become evictable there; all
                            * before it are not. KVREG_NO_SLOT: none is */
+    uint32_t foreseen;    /* the victim that was last prefetched, or KVREG_NO_SLOT */
     kvreg_cache_stats stats;
 };
 
@@ -53,7 +54,7 @@ static size_t line_round(size_t bytes)
 
 /* Offsets of a region's parts. */
 typedef struct layout {
-    size_t slots, rests, entries, policy, end;
+    size_t slots, rests, groups, policy, end;
 } layout;
 
 static layout lay_out(uint32_t slots, const kvreg_policy *policy)
@@ -61,8 +62,8 @@ static layout lay_out(uint32_t slots, const kvreg_policy *policy)
     layout at;
     at.slots = line_round(sizeof(struct kvreg_region));
     at.rests = at.slots + line_round(slots * sizeof(kvreg_slot));
-    at.entries = at.rests + line_round(slots * sizeof(kvreg_slot_rest));
-    at.policy = at.entries + line_round(kvreg_index_size(slots) * sizeof(kvreg_index_entry));
+    at.groups = at.rests + line_round(slots * sizeof(kvreg_slot_rest));
+    at.policy = at.groups + kvreg_index_group_count(slots) * sizeof(kvreg_index_group);
     at.end = at.policy + line_round(policy->state_bytes(slots));
     return at;
 }
@@ -86,8 +87,8 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
     cache->events = (kvreg_events){ .list = NULL };
     cache->index = (kvreg_index){
         .seed = kvreg_os_random(),
-        .size = kvreg_index_size(slots),
-        .entries = (kvreg_index_entry *)(base + at.entries),
+        .group_count = kvreg_index_group_count(slots),
+        .groups = (kvreg_index_group *)(base + at.groups),
         .slots = cache->slots,
         .rests = cache->rests,
     };
@@ -97,6 +98,7 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
     cache->region->free = (slot_list){ KVREG_NO_SLOT, KVREG_NO_SLOT };
     cache->region->aside = (slot_list){ KVREG_NO_SLOT, KVREG_NO_SLOT };
     cache->region->released = KVREG_NO_SLOT;
+    cache->region->foreseen = KVREG_NO_SLOT;
     policy->init(cache->policy_state, slots);
 }
 
@@ -202,16 +204,17 @@ static uint32_t take_victim(kvreg_cache *cache)
     return KVREG_NO_SLOT;
 }
 
-/* Brings near what evicting the next victims will touch: of one the slot, of an earlier one, whose
- * slot has arrived, its entry in the index. */
-static void prefetch_victims(const kvreg_cache *cache)
+/* Brings near what evicting the next victims will touch: of one the slot, of the one before it,
+ * whose slot has arrived, its group in the index. */
+static void prefetch_victims(kvreg_cache *cache)
 {
+    uint32_t sooner = cache->region->foreseen;
     uint32_t later = cache->policy->foresee(cache->policy_state, VICTIM_AHEAD);
-    uint32_t sooner = cache->policy->foresee(cache->policy_state, VICTIM_AHEAD / 2);
+    cache->region->foreseen = later;
     if (later != KVREG_NO_SLOT)
         __builtin_prefetch(&cache->slots[later], 1);
     if (sooner != KVREG_NO_SLOT)
-        kvreg_index_prefetch_entry(&cache->index, cache->slots[sooner].hash);
+        kvreg_index_prefetch_group_of(&cache->index, sooner);
 }
 
 /* A slot for a new block, in no list and not in the index: a free one, or else a victim's. */
@@ -304,8 +307,8 @@ static void hash_all(const kvreg_cache *cache, kvreg_key *keys, size_t n)
 /* Brings near what the keys after position i need. */
 static void prefetch_ahead(const kvreg_cache *cache, const kvreg_key *keys, size_t n, size_t i)
 {
-    if (i + ENTRY_AHEAD < n)
-        kvreg_index_prefetch_entry(&cache->index, keys[i + ENTRY_AHEAD].hash);
+    if (i + GROUP_AHEAD < n)
+        kvreg_index_prefetch_group(&cache->index, keys[i + GROUP_AHEAD].hash);
     if (i + SLOT_AHEAD < n)
         kvreg_index_prefetch_slot(&cache->index, keys[i + SLOT_AHEAD].hash);
 }
