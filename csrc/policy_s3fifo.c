@@ -8,8 +8,10 @@
  * then it is the victim.
  *
  * The paper evicts for one block at a time from a cache that is full, and asks whether the small
- * queue is over its share. Here slots may be out, with their owner; to ask whether the main queue
- * is over its own share is the same when none is, and counts those that are out as small.
+ * queue is over its share. Here the slots of a whole store are taken before its first block is
+ * added; to ask whether the main queue is over its own share is the same when no slot is out, and
+ * counts those that are out as small. Otherwise a store would find the small queue within its
+ * share after a few victims and take the rest from the main queue.
  *
  * Slots that were put back come before both queues. One that is used there goes to the end of its
  * queue that is evicted last, so that the order of uses, tail first, is the order there, too.

@@ -294,8 +294,7 @@ static void a_block_whose_bytes_changed_fails_alone_and_is_forgotten(void)
     submit_store(tier, 1, 100, 10, 0);
     kvreg_tier_drain(tier);
     kvreg_tier_free_result((result = take_result(tier), &result));
-    /* The tail of the store is in the first slot. */
-    spaced_slots[5 * spaced_stride + BLOCK_BYTES - 1] ^= 1;
+    spaced_slots[4 * spaced_stride + BLOCK_BYTES - 1] ^= 1;
     submit_load(tier, 2, 98, 10, 20);
     kvreg_tier_drain(tier);
     result = take_result(tier);

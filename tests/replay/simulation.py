@@ -36,18 +36,19 @@ class BoundedSet:
         present = self.ids & set(blocks)
         told = self.policy.observe(blocks, use)
         admitted = {block for block in blocks if self.policy.admits(block, len(self.ids))}
-        new = []
+        new = set()
+        for block in blocks:
+            if block in present or block not in admitted:
+                continue
+            if not self.make_room(spared):
+                break
+            self.ids.add(block)
+            new.add(block)
         for i, block in reversed(list(enumerate(blocks))):
-            if block in present:
-                if i in told:
-                    self.policy.use(block)
-            elif block in admitted:
-                if not self.make_room(spared):
-                    if not new:
-                        continue
-                    self.remove(new.pop(0))
-                self.add(block)
-                new.append(block)
+            if block in new:
+                self.policy.add(block)
+            elif block in present and i in told:
+                self.policy.use(block)
         return len(new), admitted <= self.ids
 
     def make_room(self, spared):
@@ -60,10 +61,6 @@ class BoundedSet:
         self.ids.remove(victim)
         self.evictions += 1
         return True
-
-    def remove(self, block):
-        self.ids.remove(block)
-        self.policy.remove(block)
 
     def add(self, block):
         self.ids.add(block)

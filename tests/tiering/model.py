@@ -288,9 +288,10 @@ class ModelTier(SecondaryTierManager):
         return self.policy.observe(list(keys), Use(request, tick, whole))
 
     def _place(self, job_keys, present, used):
-        """Make the absent keys' blocks, tail first: the head of a prefix must outlive its tail.
+        """Make the absent keys' blocks, head first; then use all, tail first.
 
-        Return the first position of each key that got a block, and the positions declined.
+        The head of a prefix must outlive its tail. Return the first position of each key that
+        got a block, and the positions declined.
         """
         declined = {
             i
@@ -298,29 +299,26 @@ class ModelTier(SecondaryTierManager):
             if key not in present and not self.policy.admits(key, len(self.blocks))
         }
         placed = {}
+        for i, key in enumerate(job_keys):
+            if key in self.blocks or i in declined:
+                continue
+            if not self._make_room(set(job_keys)):
+                break
+            self.blocks[key] = Block()
+            placed[i] = key
+        added = set()
         for i, key in reversed(list(enumerate(job_keys))):
+            if i in declined or key not in self.blocks:
+                continue
             if key in present:
                 if i in used:
                     self.policy.use(key)
-            elif key in self.blocks:
-                placed = {i: key} | {at: other for at, other in placed.items() if other != key}
+            elif key in added:
                 self.policy.use(key)
-            elif i not in declined and (
-                self._make_room(set(job_keys)) or self._give_up_tail(placed)
-            ):
-                self.blocks[key] = Block()
-                placed[i] = key
+            else:
                 self.policy.add(key)
+                added.add(key)
         return placed, declined
-
-    def _give_up_tail(self, placed):
-        """Take back the last block that the store has made; tell whether there was one."""
-        if placed:
-            key = placed.pop(max(placed))
-            del self.blocks[key]
-            self.policy.remove(key)
-            return True
-        return False
 
     def _make_room(self, own_keys):
         """Evict a block if no slot is free; tell whether one is free now."""

@@ -153,7 +153,7 @@ def test_a_request_that_asks_for_other_media_gets_nothing_of_the_tier(scheduler)
 def test_a_corrupt_chunk_fails_alone_and_is_forgotten(scheduler):
     stub = scheduler(tier_of(16, verify="crc32c", num_threads=1), primary_chunks=4)
     stub.store("abcd")
-    memory = TierMemory(stub.tiers[0], b"d" * CHUNK_BYTES)
+    memory = TierMemory(stub.tiers[0], b"a" * CHUNK_BYTES)
     memory.flip_last_bit(b"c" * CHUNK_BYTES)
     memory.close()
     stub.store("efgh")
