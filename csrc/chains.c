@@ -59,7 +59,24 @@ void kvreg_chains_remove(kvreg_chains *chains, uint32_t position)
         *link = chains->links[position].older;
 }
 
-void kvreg_chains_prefetch(const kvreg_chains *chains, uint64_t hash)
+void kvreg_chains_prefetch_head(const kvreg_chains *chains, uint64_t hash)
 {
     __builtin_prefetch(head_of(chains, high(hash)), 1);
+}
+
+void kvreg_chains_prefetch_link(const kvreg_chains *chains, uint64_t hash)
+{
+    uint32_t first = *head_of(chains, high(hash));
+    if (first != 0)
+        __builtin_prefetch(&chains->links[first - 1], 1);
+}
+
+void kvreg_chains_prefetch_position(const kvreg_chains *chains, uint32_t position)
+{
+    __builtin_prefetch(&chains->links[position], 1);
+}
+
+void kvreg_chains_prefetch_head_of(const kvreg_chains *chains, uint32_t position)
+{
+    __builtin_prefetch(head_of(chains, chains->links[position].hash_high), 1);
 }

@@ -207,6 +207,19 @@ static uint32_t find_noted_ghost(const krl *state, const kvreg_key *key)
     return find_ghost(state, key);
 }
 
+/* Brings near what forgetting the ghosts behind `oldest` will touch: of one its link, of an earlier
+ * one, whose link has arrived, the head of its chain. */
+static void prefetch_oldest(const krl *state, uint32_t oldest)
+{
+    uint32_t sooner = state->nodes[oldest].ring.next;
+    if (sooner == ghosts_end(state))
+        return;
+    uint32_t later = state->nodes[sooner].ring.next;
+    kvreg_chains_prefetch_head_of(chains_of(state), sooner - state->slots);
+    if (later != ghosts_end(state))
+        kvreg_chains_prefetch_position(chains_of(state), later - state->slots);
+}
+
 /* The place for one more ghost, out of the ring: a vacant one, or else the oldest ghost's. */
 static uint32_t take_ghost_place(krl *state)
 {
@@ -214,8 +227,10 @@ static uint32_t take_ghost_place(krl *state)
     bool vacant = front != ghosts_end(state) && state->nodes[front].place == VACANT;
     if (!vacant && state->ghosts_used < state->ghosts)
         return state->slots + state->ghosts_used++;
-    if (!vacant)
+    if (!vacant) {
+        prefetch_oldest(state, front);
         kvreg_chains_remove(chains_of(state), front - state->slots);
+    }
     kvreg_ring_remove(rings_of(state), front);
     return front;
 }
@@ -378,12 +393,15 @@ static bool is_counted(const krl_node *node, const kvreg_use *use)
     return node->request == use->request && use->request != 0;
 }
 
-/* Brings near what the search for ghosts reads first, all at once. */
+/* Brings near what the search for ghosts reads, of all keys at once. */
 static void prefetch_ghosts(const krl *state, const kvreg_key *keys, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (keys[i].slot == KVREG_NO_SLOT)
-            kvreg_chains_prefetch(chains_of(state), keys[i].hash);
+            kvreg_chains_prefetch_head(chains_of(state), keys[i].hash);
+    for (size_t i = 0; i < n; i++)
+        if (keys[i].slot == KVREG_NO_SLOT)
+            kvreg_chains_prefetch_link(chains_of(state), keys[i].hash);
 }
 
 static known_prefix find_known_prefix(const krl *state, kvreg_key *keys, size_t n,
