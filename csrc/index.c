@@ -71,7 +71,12 @@ static uint32_t kept_half(uint64_t hash)
 
 /* -- Groups -------------------------------------------------------------------------------- */
 
-enum { NO_TAG = 0, KEYS_A_GROUP = 6 /* on average, when every slot holds a key */ };
+enum { NO_TAG = 0 };
+
+/* On average, when every slot holds a key. A key that was passed on stays where it is when its home
+ * has room again: of the groups of a table whose keys come and go, one in twenty counts such keys.
+ * With 8 keys a group it would be one in three. */
+enum { KEYS_A_GROUP = 6 };
 
 uint32_t kvreg_index_group_count(uint32_t slots)
 {

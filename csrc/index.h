@@ -2,10 +2,10 @@
  *
  * A hash table of groups, each a cache line: the numbers of up to 12 slots, and of each a tag,
  * 8 bits of its key's hash, which are compared all at once. A key's home is the group that its hash
- * names, and mostly its place, too: a group is half full when every slot is in use. A key
- * that finds its home full goes to the first group behind it that is not, and each group that it
- * passes counts it. A probe ends at a group that counts none, and a removal takes the counts back;
- * it moves no other key and leaves no tombstone.
+ * names, and mostly its place, too: groups are half full when every slot holds a key. A key that
+ * finds its home full goes to the first group behind it that is not, and each group that it passes
+ * counts it. A probe ends at a group that counts none, and a removal takes the counts back; it
+ * moves no other key and leaves no tombstone.
  *
  * The index guards nothing: its owner's lock does. It lives in memory that others map at other
  * addresses, and holds no pointers there; this struct is one process's view of it. */
@@ -31,8 +31,8 @@ typedef struct kvreg_key {
 
 /* Zeroed memory is a group without a key. */
 typedef struct kvreg_index_group {
-    uint8_t tags[KVREG_GROUP_PLACES]; /* 0: the place is free */
-    uint32_t passed;                  /* keys in the table that found this group full */
+    _Alignas(64) uint8_t tags[KVREG_GROUP_PLACES]; /* 0: the place is free */
+    uint32_t passed; /* keys in the table that found this group full */
     uint32_t slots[KVREG_GROUP_PLACES];
 } kvreg_index_group;
 
@@ -41,7 +41,7 @@ _Static_assert(sizeof(kvreg_index_group) == 64, "a group is one cache line");
 typedef struct kvreg_index {
     uint64_t seed; /* of the hash: what a key collides with cannot be foreseen */
     uint32_t group_count;
-    kvreg_index_group *groups; /* aligned to their size */
+    kvreg_index_group *groups;
     kvreg_slot *slots;
     kvreg_slot_rest *rests;
 } kvreg_index;

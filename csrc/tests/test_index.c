@@ -14,7 +14,7 @@ enum { SLOTS = 500, ROUNDS = 40000, ROUNDS_A_COUNT = 500 };
 
 static kvreg_slot slots[SLOTS];
 static kvreg_slot_rest rests[SLOTS];
-static _Alignas(kvreg_index_group) kvreg_index_group groups[SLOTS];
+static kvreg_index_group groups[SLOTS];
 static uint8_t key_bytes[SLOTS][KVREG_KEY_MAX];
 static kvreg_key keys[SLOTS];
 static bool present[SLOTS];
