@@ -21,8 +21,8 @@ def generate_workload() -> list[Request]:
 
     A fixed number of conversations is open at any time. Each request is the next turn of one of
     them: the blocks of its turns so far, and new ones. One comes a second, so that a turn
-    follows the one before after a minute and a half, on average. With 1,000 blocks of primary tier and
-    4,096 of host tier, part of the prefixes is found in either, and both evict.
+    follows the one before after a minute and a half, on average. With 1,000 blocks of primary
+    tier and 4,096 of host tier, part of the prefixes is found in either, and both evict.
     """
     random = Random(_SEED)
     new_ids = itertools.count()
