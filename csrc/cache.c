@@ -356,7 +356,7 @@ void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvre
         prefetch_ahead(cache, keys, n, i);
         keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
     }
-    cache->policy->observe(cache->policy_state, keys, n, by);
+    cache->policy->observe(cache->policy_state, keys, n, by, false);
     for (size_t i = n; i-- > 0;) {
         if (keys[i].slot != KVREG_NO_SLOT)
             use(cache, &keys[i]);
@@ -457,8 +457,11 @@ static void place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t k
 static void let_go_and_use(kvreg_cache *cache, const kvreg_key *keys, size_t n)
 {
     for (size_t i = n; i-- > 0;) {
-        if (keys[i].slot >= KVREG_SLOTS_MAX)
+        if (keys[i].slot >= KVREG_SLOTS_MAX) {
+            if (cache->policy->missed != NULL)
+                cache->policy->missed(cache->policy_state, &keys[i]);
             continue;
+        }
         cache->slots[keys[i].slot].kept = 0;
         use(cache, &keys[i]);
         note_release(cache, keys[i].slot);
@@ -476,7 +479,7 @@ bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n, cons
         uint64_t evictions = cache->region->stats.evictions;
         size_t kept = keep_present(cache, keys, n);
         *placed = (kvreg_cache_placed){ .blocks = 0 };
-        cache->policy->observe(cache->policy_state, keys, n, by);
+        cache->policy->observe(cache->policy_state, keys, n, by, true);
         if (cache->policy->admits != NULL)
             placed->declined = decline(cache, keys, n);
         cache->region->stats.declined += placed->declined;
@@ -534,7 +537,7 @@ bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n, const
         blocks[(*found)++] = (kvreg_cache_block){ slot, (uint32_t)i };
     }
     if (reserved) {
-        cache->policy->observe(cache->policy_state, keys, n, by);
+        cache->policy->observe(cache->policy_state, keys, n, by, false);
         for (size_t i = *found; i-- > 0;)
             use(cache, &keys[blocks[i].key]);
         cache->region->stats.absent += n - *found;

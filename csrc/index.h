@@ -25,7 +25,8 @@ typedef struct kvreg_key {
     uint64_t hash;  /* set by kvreg_index_hash */
     uint32_t slot;  /* for the user of the index to note what it found */
     uint16_t bytes; /* 1 to KVREG_KEY_MAX */
-    bool used;      /* this and the next for the user's eviction policy, see policy.h */
+    bool used;      /* this and the next two for the user's eviction policy, see policy.h */
+    int8_t rank;
     uint32_t note;
 } kvreg_key;
 

@@ -36,9 +36,10 @@ typedef struct kvreg_policy {
     /* Makes zeroed memory a state that orders no slot. */
     void (*init)(void *state, uint32_t slots);
     /* Learns that a request uses keys, in prefix order, whose hash and slot are set; the slot is
-     * KVREG_NO_SLOT where the block is not here. Sets `used` of those for whose slot `use` is to
-     * be called; `note` is the policy's own, for the calls below that get the key. */
-    void (*observe)(void *state, kvreg_key *keys, size_t n, const kvreg_use *use);
+     * KVREG_NO_SLOT where the block is not here; if they are `placed`, each of these is then added
+     * or missed. Sets `used` of those for whose slot `use` is to be called; `rank` and `note` are
+     * the policy's own, for the calls below that get the key. */
+    void (*observe)(void *state, kvreg_key *keys, size_t n, const kvreg_use *use, bool placed);
     /* Notes a use of a slot. */
     void (*use)(void *state, uint32_t slot);
     /* Whether a block whose key was observed deserves a slot, of which `used` are taken. NULL: every
@@ -46,6 +47,9 @@ typedef struct kvreg_policy {
     bool (*admits)(const void *state, const kvreg_key *key, uint32_t used);
     /* Adds a slot that holds a new block, whose key was observed. */
     void (*add)(void *state, uint32_t slot, const kvreg_key *key);
+    /* Learns that a block whose key was observed was to be placed and got no slot. NULL: it is of no
+     * interest. */
+    void (*missed)(void *state, const kvreg_key *key);
     /* Forgets a slot, whose block's key has this hash. */
     void (*remove)(void *state, uint32_t slot, uint64_t hash);
     /* Takes out the slot to evict next; KVREG_NO_SLOT when there is none. */
@@ -68,7 +72,8 @@ extern const kvreg_policy kvreg_policy_s3fifo;
 extern const kvreg_policy *const kvreg_policies[];
 
 /* `observe` of policies to which every key that has a slot is a use of it. */
-void kvreg_policy_observe_slots(void *state, kvreg_key *keys, size_t n, const kvreg_use *use);
+void kvreg_policy_observe_slots(void *state, kvreg_key *keys, size_t n, const kvreg_use *use,
+                                bool placed);
 
 /* The policy of that name; KVREG_E_ARGUMENT, with the names there are, when there is none. */
 kvreg_status kvreg_policy_find(const char *name, const kvreg_policy **policy, kvreg_error *error);

@@ -70,9 +70,11 @@ typedef struct krl {
     uint32_t ghosts;       /* room for them; their nodes follow the slots' */
     uint32_t ghosts_used;  /* places that have ever held one */
     uint32_t now;
+    uint32_t request;      /* whose keys were observed last */
     uint32_t adapted_at;
     uint32_t inflation;
     uint32_t margin;       /* ticks above the inflation that a new block has to be worth; 0: none */
+    uint32_t victim_list;  /* that the last victim was taken from */
     bool started;          /* a use has told the time */
     bool evicted;          /* there has been an eviction */
     uint16_t filled;       /* a bit for each list that has a slot */
@@ -127,9 +129,14 @@ static bool is_ghost(const krl *state, uint32_t number)
     return number >= state->slots;
 }
 
+static uint32_t list_of_count(int32_t count)
+{
+    return (uint32_t)(count - COUNT_LEAST) / COUNTS_A_LIST;
+}
+
 static uint32_t list_of(const krl_node *node)
 {
-    return (uint32_t)(node->count - COUNT_LEAST) / COUNTS_A_LIST;
+    return list_of_count(node->count);
 }
 
 /* What has to become less than the other slots' for the slot to be evicted; wraps. */
@@ -368,9 +375,7 @@ static bool krl_admits(const void *memory, const kvreg_key *key, uint32_t used)
     if (!state->evicted || !full || state->margin == 0)
         return true;
     uint32_t ghost = find_noted_ghost(state, key);
-    if (ghost == KVREG_NO_SLOT)
-        return true;
-    uint32_t list = list_of(&state->nodes[ghost]);
+    uint32_t list = list_of_count(ghost == KVREG_NO_SLOT ? key->rank : state->nodes[ghost].count);
     return !is_before(state->now + PLACE_TICKS * list - state->inflation, state->margin);
 }
 
@@ -439,20 +444,27 @@ static void renew(krl *state, kvreg_key *key, uint32_t number, int32_t count)
     }
 }
 
+/* The first use of a key. */
+static void begin_history(const krl *state, krl_node *node, int32_t count)
+{
+    node->used_at = state->now;
+    node->count = count;
+    node->once = true;
+    node->request = state->request;
+}
+
 /* `number` is the key's node, KVREG_NO_SLOT where it has none. */
 static void observe_key(krl *state, kvreg_key *key, uint32_t number, const kvreg_use *use,
-                        int32_t count_if_new)
+                        int32_t count_if_new, bool placed)
 {
     if (number == KVREG_NO_SLOT) {
-        krl_node *node = add_ghost(state, key->hash);
-        key->note = (uint32_t)(node - state->nodes);
-        node->used_at = state->now;
-        node->count = count_if_new;
-        node->once = true;
-        node->request = use->request;
+        key->rank = (int8_t)count_if_new;
+        if (!placed)
+            begin_history(state, add_ghost(state, key->hash), count_if_new);
         return;
     }
     krl_node *node = &state->nodes[number];
+    key->rank = COUNT_LEAST; /* should other keys push its ghost out */
     if (is_counted(node, use)) {
         /* Where the request's parts came first, only now it is known what they are parts of. */
         if (use->whole && node->once)
@@ -473,11 +485,13 @@ static uint32_t short_request(uint32_t request)
     return request == 0 ? 0 : 1 + request % ((1u << REQUEST_BITS) - 1);
 }
 
-static void krl_observe(void *memory, kvreg_key *keys, size_t n, const kvreg_use *call)
+static void krl_observe(void *memory, kvreg_key *keys, size_t n, const kvreg_use *call,
+                        bool placed)
 {
     krl *state = memory;
     kvreg_use use = *call;
     use.request = short_request(use.request);
+    state->request = use.request;
     tell_time(state, use.now);
     prefetch_ghosts(state, keys, n);
     known_prefix known = find_known_prefix(state, keys, n, &use);
@@ -486,7 +500,7 @@ static void krl_observe(void *memory, kvreg_key *keys, size_t n, const kvreg_use
         keys[i].used = false;
         observe_key(state, &keys[i],
                     noted ? find_noted_node(state, &keys[i]) : find_node(state, &keys[i]), &use,
-                    noted ? 0 : first_count(&known, i, n));
+                    noted ? 0 : first_count(&known, i, n), placed);
     }
 }
 
@@ -517,13 +531,19 @@ static void krl_add(void *memory, uint32_t slot, const kvreg_key *key)
     krl_node *node = &state->nodes[slot];
     uint32_t ghost = find_noted_ghost(state, key);
     if (ghost == KVREG_NO_SLOT) {
-        /* More keys than there is room for ghosts came after it was observed. */
-        *node = (krl_node){ .used_at = state->now, .count = COUNT_LEAST, .once = true };
+        begin_history(state, node, key->rank);
     } else {
         copy_history(node, &state->nodes[ghost]);
         drop_ghost(state, ghost);
     }
     enter_list(state, slot);
+}
+
+static void krl_missed(void *memory, const kvreg_key *key)
+{
+    krl *state = memory;
+    if (find_noted_ghost(state, key) == KVREG_NO_SLOT)
+        begin_history(state, add_ghost(state, key->hash), key->rank);
 }
 
 static void krl_remove(void *memory, uint32_t slot, uint64_t hash)
@@ -542,16 +562,15 @@ static uint32_t krl_take_victim(void *memory)
     uint32_t slot = state->nodes[list_end(state, list)].ring.next;
     leave_list(state, slot);
     state->nodes[slot].place = OUT;
+    state->victim_list = list;
     return slot;
 }
 
 static uint32_t krl_foresee(const void *memory, uint32_t others)
 {
     const krl *state = memory;
-    uint32_t list = least_list(state);
-    if (list == LISTS)
-        return KVREG_NO_SLOT;
-    uint32_t slot = kvreg_ring_peek(rings_of(state), list_end(state, list), others);
+    uint32_t end = list_end(state, state->victim_list);
+    uint32_t slot = kvreg_ring_peek(rings_of(state), end, others);
     return slot < state->slots ? slot : KVREG_NO_SLOT;
 }
 
@@ -581,6 +600,7 @@ const kvreg_policy kvreg_policy_krl = {
     .use = krl_use,
     .admits = krl_admits,
     .add = krl_add,
+    .missed = krl_missed,
     .remove = krl_remove,
     .take_victim = krl_take_victim,
     .foresee = krl_foresee,

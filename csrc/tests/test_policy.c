@@ -39,7 +39,7 @@ static owner open_policy(const kvreg_policy *policy, uint32_t slots)
 static void add(owner *own, uint32_t slot, uint64_t hash)
 {
     kvreg_key key = { .hash = hash, .slot = KVREG_NO_SLOT };
-    own->policy->observe(own->state, &key, 1, &(kvreg_use){ .now = own->now });
+    own->policy->observe(own->state, &key, 1, &(kvreg_use){ .now = own->now }, true);
     if (own->policy->admits != NULL && !own->policy->admits(own->state, &key, 0))
         return;
     own->policy->add(own->state, slot, &key);
@@ -104,7 +104,7 @@ static void observe(owner *own)
         keys[i].hash = here ? own->hashes[slot] : (uint64_t)(rand() % 100) << 32;
     }
     own->now += rand() % 8 == 0 ? (uint32_t)rand() : (uint32_t)rand() % 100;
-    own->policy->observe(own->state, keys, n, &use);
+    own->policy->observe(own->state, keys, n, &use, false);
     for (size_t i = n; i-- > 0;) {
         if (!keys[i].used)
             continue;

@@ -35,7 +35,9 @@ class BoundedSet:
         """
         present = self.ids & set(blocks)
         told = self.policy.observe(blocks, use)
-        admitted = {block for block in blocks if self.policy.admits(block, len(self.ids))}
+        admitted = {
+            block for i, block in enumerate(blocks) if self.policy.admits(block, len(self.ids), i)
+        }
         new = set()
         for block in blocks:
             if block in present or block not in admitted:
@@ -46,8 +48,10 @@ class BoundedSet:
             new.add(block)
         for i, block in reversed(list(enumerate(blocks))):
             if block in new:
-                self.policy.add(block)
-            elif block in present and i in told:
+                self.policy.add(block, i)
+            elif block not in present:
+                self.policy.miss(block, i)
+            elif i in told:
                 self.policy.use(block)
         return len(new), admitted <= self.ids
 
@@ -88,6 +92,7 @@ class Simulation:
         self.requests += 1
         part = Use(self.requests, math.floor(seconds * 16), whole=False)
         whole = dataclasses.replace(part, whole=True)
+        placing = dataclasses.replace(part, placing=True)
         blocks = list(dict.fromkeys(request_ids))[: self.primary.size]
         in_primary, promised = self._prefix(blocks)
         computed = blocks[in_primary + len(promised) :]
@@ -98,7 +103,7 @@ class Simulation:
         if "before" in self.touches:
             self.host.use(blocks, whole)
         if computed:
-            self._store(computed, promised, part)
+            self._store(computed, promised, placing)
         if "after" in self.touches:
             self.host.use(blocks, whole)
         self.host.policy.end_step()

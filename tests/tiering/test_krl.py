@@ -28,7 +28,7 @@ class PlainTier:
         hits = next((i for i, block in enumerate(ids) if block not in self.blocks), len(ids))
         tick = int(seconds * 16)
         self.blocks.use(ids, Use(name, tick, whole=True))
-        self.blocks.store(ids[hits:], set(ids), Use(name, tick, whole=False))
+        self.blocks.store(ids[hits:], set(ids), Use(name, tick, whole=False, placing=True))
         self.blocks.policy.end_step()
         return hits
 
