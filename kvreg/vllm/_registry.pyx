@@ -293,9 +293,10 @@ cdef bint has_plain_attributes(PyTypeObject *metadata_class) except -1:
 
 
 cdef bint is_complete(object metadata) except -1:
-    manager = PyObject_GetAttr(<PyObject *>metadata, <PyObject *>MANAGER)
-    base = PyObject_GetAttr(<PyObject *>metadata, <PyObject *>BASE)
-    return manager is not None and base is not None
+    return (  # in the order of the original, as an attribute may have been deleted
+        PyObject_GetAttr(<PyObject *>metadata, <PyObject *>BASE) is not None
+        and PyObject_GetAttr(<PyObject *>metadata, <PyObject *>MANAGER) is not None
+    )
 
 
 cdef PyObject *walk(PyObject *specs, PyTypeObject *cls) except? NULL:
