@@ -95,7 +95,7 @@ class Side:
         self.registry = module.KVCacheSpecRegistry
         self.metadata = module.KVCacheSpecMetadata
         self.imported_specs = module._REGISTRY_KVCACHESPEC_LIST
-        self.imported_roles = module._REGISTRY_ROLE_MANAGERS
+        self.imported_roles = getattr(module, "_REGISTRY_ROLE_MANAGERS", {})  # from 0.30 on
         self.methods = {name: vars(self.registry)[name] for name in METHODS}
         self.codes = {name: self.methods[name].__func__.__code__ for name in METHODS}
         self.subclass = type("Sub", (self.registry,), {})
@@ -217,6 +217,9 @@ class World:
     def pick(self):
         cls, base = self.rng.choice(self.classes), self.rng.choice(self.classes)
         return cls, self.rng.choice([*self.managers, None]), self.rng.choice([base, Spec, None])
+
+    def pick_derived(self):
+        return self.rng.choice(self.classes[1:] or [type("Derived", (Spec,), {})])
 
     # --- registration ---
 
@@ -558,7 +561,7 @@ class World:
             gc.collect()
 
     def do_change_bases(self):
-        cls = self.rng.choice(self.classes[1:])
+        cls = self.pick_derived()
         try:
             cls.__bases__ = (self.rng.choice(self.classes),)
         except TypeError:
@@ -573,7 +576,7 @@ class World:
             ChangingMeta.__hash__ = lambda cls: type.__hash__(Spec)
 
     def do_change_the_metaclass_of_a_class(self):
-        cls = self.rng.choice(self.classes[1:])
+        cls = self.pick_derived()
         try:
             cls.__class__ = self.rng.choice([type, ImpostorMeta, ChangingMeta, RaisingMeta])
         except TypeError:
