@@ -135,13 +135,11 @@ cdef class Lookups:
     cdef inline bint is_current(self) noexcept:
         """Whether what the snapshot tells still holds. Runs no Python code."""
         cdef const Snapshot *then = &self.snapshot
-        cdef PyTypeObject *registry = <PyTypeObject *>self.registry
         return (
             then.registry_tag != 0
-            and kvreg_type_tag(registry) == then.registry_tag
+            and kvreg_type_tag(<PyTypeObject *>self.registry) == then.registry_tag
             and kvreg_type_tag(<PyTypeObject *>self.metadata_class) == then.metadata_tag
             and kvreg_tag_series() == then.tag_series
-            and Py_TYPE(<PyObject *>registry) == &PyType_Type
             # In this order: if the globals have changed, the dict of specs may be gone.
             and kvreg_dict_version(<PyObject *>self.globals) == then.globals_version
             and kvreg_dict_version(<PyObject *>self.builtins) == then.builtins_version
@@ -154,7 +152,7 @@ cdef class Lookups:
 
     cdef inline const kvreg_type_cache_entry *find(self, PyTypeObject *cls) noexcept:
         """Return what is remembered for a class, or NULL. Runs no Python code."""
-        if self.is_current() and has_plain_bases(cls):
+        if self.is_current():
             return kvreg_type_cache_find(&self.cache, cls)
         return NULL
 
@@ -254,7 +252,10 @@ cdef inline bint is_unchanged(const Function *known) noexcept:
 
 
 cdef inline bint is_plain(PyObject *obj) noexcept:
-    """Whether this is a class that is hashed and compared by identity, now and ever."""
+    """Whether this is a class that is hashed and compared by identity.
+
+    It is so ever after, as CPython lets nobody change the metaclass of such a class.
+    """
     return Py_TYPE(obj) == &PyType_Type
 
 
