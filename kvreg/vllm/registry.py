@@ -86,7 +86,7 @@ def _known_function(module: ModuleType, registry: type, name: str) -> FunctionTy
     method = vars(registry).get(name)
     function = method.__func__ if type(method) is classmethod else None
     if type(function) is not FunctionType or function.__globals__ is not vars(module):
-        raise UnknownRegistryError(f"{where} is not a classmethod of {module.__name__}")
+        raise UnknownRegistryError(f"{where} was replaced")
     definition, code = _compiled_source(module, name)
     if digest(definition) not in _KNOWN[name]:
         raise UnknownRegistryError(f"{where} is not as in vLLM 0.28 to 0.33")

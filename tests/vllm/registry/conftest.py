@@ -14,6 +14,7 @@ import pytest
 
 from kvreg.vllm import registry
 
+COPY = "copy_of_registry"
 STAND_IN = Path(__file__).with_name("registry_stand_in.py")
 
 
@@ -67,10 +68,10 @@ def load(request, monkeypatch, builtin_specs):
         monkeypatch.setattr(registry, "_KNOWN", digests_of(file))
 
     def load():
-        name = f"copy_of_{file.stem}"  # the same for all: it is in messages
-        spec = importlib.util.spec_from_file_location(name, file)
+        # They have the same name, as it is in messages.
+        spec = importlib.util.spec_from_file_location(COPY, file)
         module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.setitem(sys.modules, COPY, module)
         spec.loader.exec_module(module)
         return module
 
