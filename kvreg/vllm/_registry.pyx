@@ -134,16 +134,21 @@ cdef class Lookups:
 
     cdef inline bint is_current(self) noexcept:
         """Whether what the snapshot tells still holds. Runs no Python code."""
+        return (
+            self.has_same_surroundings()  # else the dict of specs may be gone
+            and kvreg_dict_version(self.snapshot.specs) == self.snapshot.specs_version
+        )
+
+    cdef inline bint has_same_surroundings(self) noexcept:
+        """Whether it holds apart from what the dict of specs has in it."""
         cdef const Snapshot *then = &self.snapshot
         return (
             then.registry_tag != 0
             and kvreg_type_tag(<PyTypeObject *>self.registry) == then.registry_tag
             and kvreg_type_tag(<PyTypeObject *>self.metadata_class) == then.metadata_tag
             and kvreg_tag_series() == then.tag_series
-            # In this order: if the globals have changed, the dict of specs may be gone.
             and kvreg_dict_version(<PyObject *>self.globals) == then.globals_version
             and kvreg_dict_version(<PyObject *>self.builtins) == then.builtins_version
-            and kvreg_dict_version(then.specs) == then.specs_version
             and is_unchanged(&self.functions[0])
             and is_unchanged(&self.functions[1])
             and is_unchanged(&self.functions[2])
@@ -165,7 +170,7 @@ cdef class Lookups:
         if not self.is_current():
             kvreg_type_cache_forget(&self.cache)
             self.take_snapshot()
-        # No Python code has run since the snapshot was found current or taken, nor does it now.
+        # From here on no Python code runs, so what is current stays so.
         if not self.is_current() or not has_plain_bases(cls):
             return 0
         entry = walk(self.snapshot.specs, cls)
@@ -174,18 +179,19 @@ cdef class Lookups:
         return 0
 
     cdef int take_snapshot(self) except -1:
-        cdef PyObject *specs
-        self.snapshot.registry_tag = 0
-        if not self.is_as_known():
-            return 0
-        specs = PyDict_GetItemWithError(
+        """Take a snapshot, or leave a void one. It may be out of date when this returns."""
+        cdef Snapshot now
+        cdef bint only_specs_changed = self.has_same_surroundings()
+        cdef PyObject *specs = PyDict_GetItemWithError(
             <PyObject *>self.globals, <PyObject *>"_REGISTRY_KVCACHESPEC_LIST"
         )
-        if specs == NULL or Py_TYPE(specs) != &PyDict_Type or not has_plain_keys(specs):
+        self.snapshot.registry_tag = 0
+        if specs == NULL or Py_TYPE(specs) != &PyDict_Type:
             return 0
-        for watched in (self.globals, self.builtins, <object>specs):
-            kvreg_dict_watch(<PyObject *>watched)
-        self.snapshot = Snapshot(
+        kvreg_dict_watch(<PyObject *>self.globals)
+        kvreg_dict_watch(<PyObject *>self.builtins)
+        kvreg_dict_watch(specs)
+        now = Snapshot(
             tag_series=kvreg_tag_series(),
             registry_tag=kvreg_type_tag(<PyTypeObject *>self.registry),
             metadata_tag=kvreg_type_tag(<PyTypeObject *>self.metadata_class),
@@ -194,8 +200,12 @@ cdef class Lookups:
             specs_version=kvreg_dict_version(specs),
             specs=specs,
         )
-        if self.snapshot.metadata_tag == 0:
-            self.snapshot.registry_tag = 0
+        if now.metadata_tag == 0 or not has_plain_keys(specs):
+            return 0
+        # A garbage collection, and so any Python code, may run from here on. It would leave the
+        # snapshot out of date.
+        if only_specs_changed or self.is_as_known():
+            self.snapshot = now
         return 0
 
     cdef bint is_as_known(self) except -1:
