@@ -45,7 +45,7 @@ _REPLAY_EPILOG = (
     "copies no block, and reports the prefix hit rate of both tiers, beside the optimum: what "
     "the best policy could reach that knows the future. "
     "Exit codes: 0 success; 1 a block was corrupted or a job lost; 2 bad options or input; "
-    "3 the report could not be written; 130 interrupted."
+    "3 the report or the picture could not be written; 130 interrupted."
 )
 
 
@@ -129,7 +129,8 @@ def _add_replay_options(replay: argparse.ArgumentParser) -> None:
         "--sweep-capacity",
         metavar="SIZE[,SIZE...]",
         type=_sizes,
-        help="report prefix hits against these capacities of the host tier, and copy no block",
+        help="report prefix hits against these capacities of the host tier, and copy no block; "
+        "--host-capacity and --num-threads do not count then",
     )
     replay.add_argument(
         "--plot",
@@ -143,7 +144,11 @@ def _add_replay_options(replay: argparse.ArgumentParser) -> None:
         type=_count,
         help="number of requests to replay, from the first (default: all)",
     )
-    replay.add_argument("--json", action="store_true", help="report as one JSON object")
+    replay.add_argument(
+        "--json",
+        action="store_true",
+        help="report as one JSON object, a sweep as a list of them",
+    )
 
 
 def _size(text: str) -> int:
@@ -231,15 +236,21 @@ def _report_sweep(options: argparse.Namespace, requests: Sequence[Request]) -> i
         options.eviction_policy,
     )
     points: list[SweepPoint] = list(_with_progress(sweep.points(), "point", len(sweep)))
-    if options.plot is not None:
-        try:
-            plot_sweep(points, options.primary_blocks, options.plot)
-        except (OSError, ValueError) as error:
-            _complain(f"kvreg replay: error: cannot draw {options.plot}: {error}")
-            return EXIT_NO_OUTPUT
     as_json = json.dumps([dataclasses.asdict(point) for point in points])
+    # Each of them even if the other cannot be written: the points took long.
     written = _report(as_json if options.json else format_sweep(points))
-    return EXIT_SUCCESS if written else EXIT_NO_OUTPUT
+    drawn = options.plot is None or _draw(points, options)
+    return EXIT_SUCCESS if written and drawn else EXIT_NO_OUTPUT
+
+
+def _draw(points: Sequence[SweepPoint], options: argparse.Namespace) -> bool:
+    """Draw a sweep; complain and return False where that fails."""
+    try:
+        plot_sweep(points, options.primary_blocks, options.plot)
+    except (OSError, ValueError) as error:
+        _complain(f"kvreg replay: error: cannot draw {options.plot}: {error}")
+        return False
+    return True
 
 
 def _report(text: str) -> bool:

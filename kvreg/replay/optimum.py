@@ -15,10 +15,12 @@ def optimal_prefix_hits(requests: Sequence[Sequence[int]], num_blocks: int) -> i
     Belady, IBM Systems Journal 5, 1966); of blocks that the same request uses next, those at
     its head, as those behind a miss are of no use. Nothing has to be kept. An engine that has
     two tiers keeps no more than the blocks of both, so with their sum this is a bound for it,
-    however it moves blocks between them.
+    however it moves blocks between them. A bound for one tier alone would be too low, for what
+    the other keeps hits, too.
 
     Args:
-        requests: The ids of each request's blocks, in prefix order, without repetitions.
+        requests: The ids of each request's blocks, in prefix order, without repetitions. Equal
+            ids follow equal prefixes; if they did not, this would be no bound.
         num_blocks: How many blocks can be kept.
     """
     next_uses = _next_uses(requests)

@@ -6,9 +6,7 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvreg.replay.sweep import OPTIMUM, SweepPoint
-
-_GIB = 1 << 30
+from kvreg.replay.sweep import OPTIMUM, SweepPoint, format_size
 
 
 class NoMatplotlibError(ImportError):
@@ -33,26 +31,23 @@ def plot_sweep(points: Sequence[SweepPoint], primary_blocks: int, path: Path) ->
     Raises:
         OSError, ValueError: The file cannot be written, or its ending names no kind of picture.
     """
-    matplotlib = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")
-    pyplot = importlib.import_module("matplotlib.pyplot")
-    figure, axes = pyplot.subplots(figsize=(8, 5))
+    figure = importlib.import_module("matplotlib.figure").Figure(figsize=(8, 5))
+    axes = figure.subplots()
     for policy in dict.fromkeys(point.eviction_policy for point in points):
         line = sorted(
-            (point.host_capacity / _GIB, 100 * point.prefix_hit_rate)
+            (point.host_capacity, 100 * point.prefix_hit_rate)
             for point in points
             if point.eviction_policy == policy
         )
-        style = {"color": "grey", "linestyle": "--"} if policy == OPTIMUM else {"marker": "o"}
-        axes.plot(*zip(*line, strict=True), label=policy, **style)
+        style = {"color": "grey", "linestyle": "--"} if policy == OPTIMUM else {}
+        axes.plot(*zip(*line, strict=True), label=policy, marker="o", **style)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda gib, _: f"{gib:g}")
+    axes.xaxis.set_major_formatter(lambda size, _: format_size(size))
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("capacity of the host tier (GiB)")
+    axes.set_xlabel("capacity of the host tier")
     axes.set_ylabel("prefix hits of both tiers (% of blocks)")
-    axes.set_title(f"What a host tier finds, behind {primary_blocks:,} blocks of primary tier")
+    axes.set_title(f"Prefix hits by host capacity, behind {primary_blocks:,} primary blocks")
     axes.grid(alpha=0.3)
     axes.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)

@@ -15,6 +15,7 @@ OPTIMUM = "optimum"
 # A real tier with a real policy, whose blocks are one byte each: what the policies decide does
 # not depend on the bytes.
 _STAND_IN_BYTES = 1
+_UNIT_STEP = 1024
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,19 @@ class Sweep:
 
     def points(self) -> Iterator[SweepPoint]:
         """Yield the points, capacity by capacity: those of the policies, then the optimum."""
+        # With a slot for every block of the trace nothing is ever evicted, and more slots would
+        # only take memory.
+        most_slots = len({block for r in self.requests for block in r.hash_ids}) or 1
         for capacity in self.capacities:
             for policy in self.eviction_policies:
-                yield self._point(capacity, policy)
+                yield self._point(capacity, policy, most_slots)
             yield self._optimum(capacity)
 
-    def _point(self, capacity: int, policy: str) -> SweepPoint:
+    def _point(self, capacity: int, policy: str, most_slots: int) -> SweepPoint:
         host_blocks = capacity // self.block_bytes
         config = {
             "type": "host",
-            "capacity": host_blocks * _STAND_IN_BYTES,
+            "capacity": min(host_blocks, most_slots) * _STAND_IN_BYTES,
             "eviction_policy": policy,
             "num_threads": 1,
         }
@@ -112,13 +116,14 @@ def format_sweep(points: Sequence[SweepPoint]) -> str:
     ]
     for capacity, blocks in dict.fromkeys((p.host_capacity, p.host_blocks) for p in points):
         cells = "".join(f"{rates[capacity, policy]:10.4f}" for policy in policies)
-        lines.append(f"{_binary_size(capacity):>12}{blocks:12,}{cells}")
+        lines.append(f"{format_size(capacity):>12}{blocks:12,}{cells}")
     return "\n".join(lines)
 
 
-def _binary_size(size: int) -> str:
+def format_size(size: float) -> str:
+    """Return a number of bytes in the largest unit of which it is one or more."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:  # noqa: PLR2004
+        if size < _UNIT_STEP:
             return f"{size:.4g} {unit}"
-        size /= 1024  # type: ignore[assignment]
+        size /= _UNIT_STEP
     return f"{size:.4g} TiB"

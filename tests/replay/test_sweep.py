@@ -1,7 +1,7 @@
 import pytest
 
 from kvreg.replay.plot import plot_sweep
-from kvreg.replay.sweep import OPTIMUM, Sweep, format_sweep
+from kvreg.replay.sweep import OPTIMUM, Sweep, format_size, format_sweep
 from kvreg.replay.workload import generate_workload
 from tests.replay.simulation import Simulation
 
@@ -51,6 +51,13 @@ def test_an_empty_trace_has_no_hits():
     assert {p.prefix_hit_rate for p in Sweep([], 1, 1, [1], ["lru"]).points()} == {0.0}
 
 
+def test_a_capacity_beyond_any_memory_holds_every_block():
+    requests = generate_workload()[:100]
+    points = list(Sweep(requests, 1, 100, [10**6, 10**30], ["lru", "s3fifo", "krl"]).points())
+    assert [p.host_blocks for p in points] == [10**6] * 4 + [10**30] * 4
+    assert len({p.prefix_hit_rate for p in points}) == 1
+
+
 def test_the_table_has_a_line_for_each_capacity(points):
     said, heading, *lines = format_sweep(points).splitlines()
     assert "no block was copied" in said
@@ -63,3 +70,9 @@ def test_the_picture_is_written(points, tmp_path):
     path = tmp_path / "sweep.png"
     plot_sweep(points, 300, path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_sizes_are_told_in_the_largest_unit_that_fits():
+    sizes = [0, 1023, 1024, 500 << 20, 1 << 30, 1 << 40, 1 << 50]
+    told = ["0 B", "1023 B", "1 KiB", "500 MiB", "1 GiB", "1 TiB", "1024 TiB"]
+    assert [format_size(size) for size in sizes] == told
