@@ -43,7 +43,8 @@ _REPLAY_EPILOG = (
     "A partial job served some of its blocks; a lost one never had a result. "
     "A sweep (--sweep-capacity) replays the trace once for each capacity and eviction policy, "
     "copies no block, and reports the prefix hit rate of both tiers, beside the optimum: what "
-    "the best policy could reach that knows the future. "
+    "the best policy could reach that knows the future. --host-capacity and --num-threads have "
+    "no part in it. "
     "Exit codes: 0 success; 1 a block was corrupted or a job lost; 2 bad options or input; "
     "3 the report or the picture could not be written; 130 interrupted."
 )
@@ -129,8 +130,7 @@ def _add_replay_options(replay: argparse.ArgumentParser) -> None:
         "--sweep-capacity",
         metavar="SIZE[,SIZE...]",
         type=_sizes,
-        help="report prefix hits against these capacities of the host tier, and copy no block; "
-        "--host-capacity and --num-threads do not count then",
+        help="report prefix hits against these capacities of the host tier, and copy no block",
     )
     replay.add_argument(
         "--plot",

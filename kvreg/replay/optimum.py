@@ -19,8 +19,9 @@ def optimal_prefix_hits(requests: Sequence[Sequence[int]], num_blocks: int) -> i
     the other keeps hits, too.
 
     Args:
-        requests: The ids of each request's blocks, in prefix order, without repetitions. Equal
-            ids follow equal prefixes; if they did not, this would be no bound.
+        requests: The ids of each request's blocks, in prefix order, without repetitions. An id
+            names the prefix before its block, too: where one stands behind different blocks,
+            the result is no bound.
         num_blocks: How many blocks can be kept.
     """
     next_uses = _next_uses(requests)
