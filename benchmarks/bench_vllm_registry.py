@@ -80,7 +80,9 @@ def test_lookup(compare, name, levels):
 
 def test_lookup_of_an_unregistered_type(compare):
     spec = object.__new__(KVCacheSpec)
-    compare("get_manager_class, unregistered type", "registry.get_manager_class(spec)", spec=spec)
+    compare(
+        "get_manager_class, unregistered type", "registry.get_manager_class(spec)", spec=spec
+    )
 
 
 def test_check_of_80_layers(compare):

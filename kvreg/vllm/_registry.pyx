@@ -3,10 +3,10 @@
 
 What is remembered is which entry of vLLM's dict the walk along a class's MRO ends at, and only
 as long as all that the original code reads on its way is provably as it was then: the globals
-of its module, the builtins, the dict of specs, the registry class, the class of the spec and the
-code of the original functions. What else there is (other metaclasses, entries of other types)
-is not remembered. The original function runs wherever nothing is remembered, so it is the one
-that bootstraps, raises and logs.
+of its module, the builtins, the dict of specs, the registry class, the class of the spec and
+the code of the original functions. Where a metaclass or an entry is of a type of its own,
+nothing is remembered. And wherever nothing is remembered the original function runs, so it is
+the one that bootstraps, raises and logs.
 """
 
 cimport cython
@@ -257,7 +257,8 @@ cdef Function known(object function):
 
 cdef inline bint is_unchanged(const Function *known) noexcept:
     return (
-        known.function.func_code == known.code and known.function.func_defaults == known.defaults
+        known.function.func_code == known.code
+        and known.function.func_defaults == known.defaults
     )
 
 

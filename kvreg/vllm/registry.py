@@ -11,9 +11,13 @@ import importlib
 import inspect
 import logging
 import weakref
+from collections.abc import Iterable
 from types import CodeType, FunctionType, ModuleType
+from typing import TypeVar
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _MODULE = "vllm.v1.kv_cache_spec_registry"
 _REGISTRY = "KVCacheSpecRegistry"
@@ -43,7 +47,8 @@ def install() -> None:
 
     ``get_manager_class``, ``get_uniform_type_base_spec`` and ``check_kv_cache_spec_registry``
     answer faster from then on, and the same as vLLM's own code would at that moment, whatever
-    was registered, changed, replaced or patched before. Where that is not sure vLLM's code runs.
+    was registered, changed, replaced or patched before. Where that is not sure, vLLM's code
+    runs.
 
     Where this vLLM's registry is not one of those known, a warning says so, once, and it stays
     as it is.
@@ -104,17 +109,20 @@ def _compiled_source(module: ModuleType, name: str) -> tuple[ast.FunctionDef, Co
         code = compile(tree, module.__file__ or "", "exec", dont_inherit=True)
     except (OSError, TypeError, SyntaxError) as error:
         raise UnknownRegistryError(f"the source of {where} cannot be read: {error}") from None
-    for part in (_REGISTRY, name):
-        nodes = [node for node in tree.body if getattr(node, "name", None) == part]
-        codes = [
-            const
-            for const in code.co_consts
-            if isinstance(const, CodeType) and const.co_name == part
-        ]
-        if len(nodes) != 1 or len(codes) != 1:
-            raise UnknownRegistryError(f"{where} is not defined once")
-        tree, code = nodes[0], codes[0]
-    return tree, code
+    defined = _only(tree.body, ast.ClassDef, "name", _REGISTRY)
+    method = _only(defined.body, ast.FunctionDef, "name", name)
+    class_code = _only(code.co_consts, CodeType, "co_name", _REGISTRY)
+    return method, _only(class_code.co_consts, CodeType, "co_name", name)
+
+
+def _only(items: Iterable[object], kind: type[_T], attribute: str, name: str) -> _T:
+    """Return the one of the items that is of a kind and has a name."""
+    found = [
+        item for item in items if isinstance(item, kind) if getattr(item, attribute) == name
+    ]
+    if len(found) != 1:
+        raise UnknownRegistryError(f"the source does not define {name} once")
+    return found[0]
 
 
 def digest(definition: ast.AST) -> str:

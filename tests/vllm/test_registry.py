@@ -44,9 +44,8 @@ def test_the_managers_and_bases_of_all_of_vllm_s_specs_are_as_without_it():
         for cls in sorted(classes, key=lambda cls: cls.__name__):
             spec = object.__new__(cls)
             for _ in range(2):
-                print(
-                    cls, registry.get_manager_class(spec), registry.get_uniform_type_base_spec(spec)
-                )
+                print(cls, registry.get_manager_class(spec))
+                print(cls, registry.get_uniform_type_base_spec(spec))
         print(list(registered.items()))
     """
     accelerated = run_python(script.format(accelerate=True))
@@ -55,7 +54,9 @@ def test_the_managers_and_bases_of_all_of_vllm_s_specs_are_as_without_it():
 
 
 def test_importing_it_imports_neither_vllm_nor_torch():
-    code = "import sys, kvreg.vllm.registry; print(sorted({'vllm', 'torch'} & set(sys.modules)))"
+    code = (
+        "import sys, kvreg.vllm.registry; print(sorted({'vllm', 'torch'} & set(sys.modules)))"
+    )
     assert run_python(code) == "[]\n"
 
 
@@ -80,7 +81,9 @@ def test_a_vllm_with_another_registry_is_left_alone_and_that_is_said_once(
     registry.install()
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert "registry is not accelerated: KVCacheSpecRegistry._ensure_registered" in record.message
+    assert (
+        "registry is not accelerated: KVCacheSpecRegistry._ensure_registered" in record.message
+    )
     assert dict(vars(KVCacheSpecRegistry)) == before
 
 

@@ -10,6 +10,7 @@ import collections
 import gc
 import random
 import sys
+from functools import partial
 from types import FunctionType, SimpleNamespace
 
 import pytest
@@ -119,11 +120,14 @@ class World:
         self.native_answers = 0
         self.wrappers = collections.Counter()  # of each method
         self.bootstrap = self.register_builtins
-        builtin_specs.register_all_kvcache_specs = lambda config: self.bootstrap(config)
+        builtin_specs.register_all_kvcache_specs = self.run_bootstrap
         self.classes = [Spec]
         self.managers = [type(f"Manager{i}", (), {}) for i in range(4)]
         for _ in range(6):
             self.make_class()
+
+    def run_bootstrap(self, config):
+        self.bootstrap(config)
 
     def register_builtins(self, config):
         self.current.log.append(("bootstrap", config))
@@ -148,7 +152,7 @@ class World:
         for spec in self.some_specs():
             for name in LOOKUPS:
                 for _ in range(2):  # the second may be answered from what is remembered
-                    self.both(lambda side: getattr(side.registry, name)(spec))
+                    self.both(partial(self.look_up, name, spec))
         self.compare_other_calls()
         layers = {f"layer {i}": spec for i, spec in enumerate(self.some_specs())}
         for _ in range(2):
@@ -173,6 +177,10 @@ class World:
             sys.setprofile(None)
             accelerated.log.clear()
         self.native_answers += not calls
+
+    @staticmethod
+    def look_up(name, spec, side):
+        return getattr(side.registry, name)(spec)
 
     def compare_other_calls(self):
         (spec,) = self.some_specs(1)
@@ -313,7 +321,9 @@ class World:
             mapping = self.rng.choice([None, {"role": manager}, "as it was"])
             self.both(
                 lambda side: setattr(
-                    side.module, name, side.imported_roles if mapping == "as it was" else mapping
+                    side.module,
+                    name,
+                    side.imported_roles if mapping == "as it was" else mapping,
                 )
             )
         else:
@@ -433,7 +443,9 @@ class World:
 
         def change(side):
             function = FunctionType(
-                compile(f"def f(*args, **kwargs): return {answer!r}", "test", "exec").co_consts[0],
+                compile(f"def f(*args, **kwargs): return {answer!r}", "test", "exec").co_consts[
+                    0
+                ],
                 {},
             )
             side.methods[name].__func__.__code__ = function.__code__
@@ -510,7 +522,7 @@ class World:
     def compare_lookups_only(self):
         for spec in self.some_specs(4):
             for name in LOOKUPS:
-                self.both(lambda side: getattr(side.registry, name)(spec))
+                self.both(partial(self.look_up, name, spec))
 
     def do_replace_builtins_type(self):
         (spec,) = self.some_specs(1)

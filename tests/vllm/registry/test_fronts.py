@@ -1,4 +1,4 @@
-"""The native lookups in place of the original ones: when they answer, and what they look like."""
+"""The native lookups in place of the original ones: when they answer, how they look."""
 
 import gc
 import inspect
@@ -73,7 +73,7 @@ def test_the_second_lookup_of_a_type_runs_no_python_code(accelerated, levels):
 def test_that_nothing_is_registered_is_remembered_too(accelerated):
     assert accelerated.get_manager_class(3) is None
     assert not calls_python(lambda: accelerated.get_manager_class(3))
-    with pytest.raises(ValueError, match="layer a|for a"):
+    with pytest.raises(ValueError, match=r"layer a|for a"):
         accelerated.check_kv_cache_spec_registry({"a": 3})
 
 
@@ -114,9 +114,7 @@ def test_a_wrapper_is_not_lost_when_it_is_accelerated_again(module):
 def test_the_methods_look_like_the_original_ones(load, name):
     original, other = load(), load()
     registry.accelerate(other)
-    method, expected = (
-        getattr(each.KVCacheSpecRegistry, name) for each in (other, original)
-    )
+    method, expected = (getattr(each.KVCacheSpecRegistry, name) for each in (other, original))
     assert type(method) is MethodType
     assert method.__self__ is other.KVCacheSpecRegistry
     assert method == getattr(other.KVCacheSpecRegistry, name)
