@@ -7,6 +7,7 @@ makes both tiers, on one view of vLLM's shared region, and they do the same jobs
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import statistics
 import tempfile
@@ -78,9 +79,9 @@ class Side:
 
 
 class Sides:
-    """Both tiers on one view."""
+    """Both tiers on one view. The fs tier has its 32 threads."""
 
-    def __init__(self, chunk_bytes):
+    def __init__(self, chunk_bytes, **parameters):
         plugin.register()
         chunks = JOBS * CHUNKS_OF_A_JOB
         self.region = SharedOffloadRegion(
@@ -93,7 +94,7 @@ class Sides:
         self.view = self.region.create_kv_memoryview()
         self.folder = tempfile.mkdtemp(dir="/dev/shm")
         self.kvreg = self.make_side(
-            type="kvreg", capacity=chunks * chunk_bytes, keep_on_reset=True, num_threads=2
+            type="kvreg", capacity=chunks * chunk_bytes, keep_on_reset=True, **parameters
         )
         self.fs = self.make_side(type="fs", root_dir=self.folder)
 
@@ -113,16 +114,28 @@ class Sides:
 
 
 @pytest.fixture(params=[64 * KIB, 256 * KIB, 2048 * KIB], ids=["64KiB", "256KiB", "2MiB"])
-def sides(request):
+def chunk_bytes(request):
     assert fs_io._HAS_FSIO_C, "vLLM's fs tier is here without its C extension"
-    sides = Sides(request.param)
-    yield sides
-    sides.close()
+    return request.param
+
+
+@pytest.fixture
+def make_sides(chunk_bytes):
+    made = []
+
+    def make(**parameters):
+        made.append(Sides(chunk_bytes, **parameters))
+        return made[-1]
+
+    yield make
+    for sides in made:
+        sides.close()
 
 
 @pytest.mark.parametrize("load", [False, True], ids=["store", "load"])
-def test_jobs(side_by_side, sides, load):
-    """Eight jobs of 64 chunks, from the first submission to the last result."""
+def test_jobs(side_by_side, make_sides, load):
+    """Eight jobs of 64 chunks, from the first submission to the last result, on all CPUs."""
+    sides = make_sides(num_threads=len(os.sched_getaffinity(0)))
     both = (sides.kvreg, sides.fs)
     for side in both:
         side.submit(side.make_jobs(load=False))
@@ -145,8 +158,12 @@ def test_jobs(side_by_side, sides, load):
 
 
 @pytest.mark.parametrize("load", [False, True], ids=["store", "load"])
-def test_submit(side_by_side_figures, sides, load):
-    """The same jobs' submission: what the scheduler's thread pays for."""
+def test_submit(side_by_side_figures, make_sides, load):
+    """The same jobs' submission, which is what the scheduler's thread pays for.
+
+    With the threads that there are by default, which leave it a CPU.
+    """
+    sides = make_sides()
     both = (sides.kvreg, sides.fs)
     for side in both:
         side.submit(side.make_jobs(load=False))

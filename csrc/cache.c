@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* How far ahead of the key at hand a batch prefetches: the entry first, then what it names. */
-enum { ENTRY_AHEAD = 16, SLOT_AHEAD = 8 };
+/* How far ahead of the key at hand a batch prefetches: the group first, then the slot in it. */
+enum { GROUP_AHEAD = 16, SLOT_AHEAD = 8 };
 
 /* The same for the victims of a store. */
 enum { VICTIM_AHEAD = 2 };
@@ -17,10 +17,6 @@ enum slot_state { FREE, WRITING, READY, DOOMED };
 
 /* Who orders a slot: nobody while it is free or in the hands of the call that runs. */
 enum slot_place { NOWHERE, IN_POLICY, ASIDE };
-
-/* What the store that runs has to do with a slot: nothing; its block was here before; it places the
- * block here. */
-enum slot_kept { NOT_KEPT, PRESENT, PLACED };
 
 /* Slots linked through their rests, in order. */
 typedef struct slot_list {
@@ -41,6 +37,7 @@ struct kvreg_region {
     slot_list aside;
     uint32_t released;    /* the first slot in `aside` that may have become evictable there; all
                            * before it are not. KVREG_NO_SLOT: none is */
+    uint32_t foreseen;    /* the victim that was last prefetched, or KVREG_NO_SLOT */
     kvreg_cache_stats stats;
 };
 
@@ -53,7 +50,7 @@ static size_t line_round(size_t bytes)
 
 /* Offsets of a region's parts. */
 typedef struct layout {
-    size_t slots, rests, entries, policy, end;
+    size_t slots, rests, groups, policy, end;
 } layout;
 
 static layout lay_out(uint32_t slots, const kvreg_policy *policy)
@@ -61,8 +58,8 @@ static layout lay_out(uint32_t slots, const kvreg_policy *policy)
     layout at;
     at.slots = line_round(sizeof(struct kvreg_region));
     at.rests = at.slots + line_round(slots * sizeof(kvreg_slot));
-    at.entries = at.rests + line_round(slots * sizeof(kvreg_slot_rest));
-    at.policy = at.entries + line_round(kvreg_index_size(slots) * sizeof(kvreg_index_entry));
+    at.groups = at.rests + line_round(slots * sizeof(kvreg_slot_rest));
+    at.policy = at.groups + kvreg_index_group_count(slots) * sizeof(kvreg_index_group);
     at.end = at.policy + line_round(policy->state_bytes(slots));
     return at;
 }
@@ -86,8 +83,8 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
     cache->events = (kvreg_events){ .list = NULL };
     cache->index = (kvreg_index){
         .seed = kvreg_os_random(),
-        .size = kvreg_index_size(slots),
-        .entries = (kvreg_index_entry *)(base + at.entries),
+        .group_count = kvreg_index_group_count(slots),
+        .groups = (kvreg_index_group *)(base + at.groups),
         .slots = cache->slots,
         .rests = cache->rests,
     };
@@ -97,6 +94,7 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
     cache->region->free = (slot_list){ KVREG_NO_SLOT, KVREG_NO_SLOT };
     cache->region->aside = (slot_list){ KVREG_NO_SLOT, KVREG_NO_SLOT };
     cache->region->released = KVREG_NO_SLOT;
+    cache->region->foreseen = KVREG_NO_SLOT;
     policy->init(cache->policy_state, slots);
 }
 
@@ -156,7 +154,7 @@ static void add_event(kvreg_cache *cache, uint32_t slot, bool removed)
 static bool evictable(const kvreg_cache *cache, uint32_t number)
 {
     const kvreg_slot *slot = &cache->slots[number];
-    return slot->state == READY && slot->pins == 0 && slot->kept == NOT_KEPT &&
+    return slot->state == READY && slot->pins == 0 && !slot->kept &&
            slot->promised_step != cache->region->step;
 }
 
@@ -202,16 +200,17 @@ static uint32_t take_victim(kvreg_cache *cache)
     return KVREG_NO_SLOT;
 }
 
-/* Brings near what evicting the next victims will touch: of one the slot, of an earlier one, whose
- * slot has arrived, its entry in the index. */
-static void prefetch_victims(const kvreg_cache *cache)
+/* Brings near what evicting the next victims will touch: of one the slot, of the one before it,
+ * whose slot has arrived, its group in the index. */
+static void prefetch_victims(kvreg_cache *cache)
 {
+    uint32_t sooner = cache->region->foreseen;
     uint32_t later = cache->policy->foresee(cache->policy_state, VICTIM_AHEAD);
-    uint32_t sooner = cache->policy->foresee(cache->policy_state, VICTIM_AHEAD / 2);
+    cache->region->foreseen = later;
     if (later != KVREG_NO_SLOT)
         __builtin_prefetch(&cache->slots[later], 1);
     if (sooner != KVREG_NO_SLOT)
-        kvreg_index_prefetch_entry(&cache->index, cache->slots[sooner].hash);
+        kvreg_index_prefetch_group_of(&cache->index, sooner);
 }
 
 /* A slot for a new block, in no list and not in the index: a free one, or else a victim's. */
@@ -231,8 +230,9 @@ static uint32_t take_slot(kvreg_cache *cache)
             return slot;
         prefetch_victims(cache);
         add_event(cache, slot, true);
-        cache->policy->evicted(cache->policy_state, slot,
-                               kvreg_index_hash_of(&cache->index, slot));
+        if (cache->policy->evicted != NULL)
+            cache->policy->evicted(cache->policy_state, slot,
+                                   kvreg_index_hash_of(&cache->index, slot));
         kvreg_index_remove(&cache->index, slot);
         region->stats.evictions++;
     }
@@ -256,18 +256,18 @@ static void put_back(kvreg_cache *cache, uint32_t slot)
     cache->policy->put_back(cache->policy_state, slot);
 }
 
-static void use(kvreg_cache *cache, uint32_t slot)
+/* Counts a key's slot as used; one that just got its block is added to the policy. */
+static void use(kvreg_cache *cache, const kvreg_key *key)
 {
-    if (cache->slots[slot].place == ASIDE)
-        put_back(cache, slot);
-    cache->policy->use(cache->policy_state, slot);
-}
-
-/* Gives a slot that has a key to the policy. */
-static void enter_policy(kvreg_cache *cache, uint32_t slot, uint64_t hash)
-{
-    cache->slots[slot].place = IN_POLICY;
-    cache->policy->add(cache->policy_state, slot, hash);
+    kvreg_slot *slot = &cache->slots[key->slot];
+    if (slot->place == NOWHERE) {
+        slot->place = IN_POLICY;
+        cache->policy->add(cache->policy_state, key->slot, key);
+    } else if (key->used) {
+        if (slot->place == ASIDE)
+            put_back(cache, key->slot);
+        cache->policy->use(cache->policy_state, key->slot);
+    }
 }
 
 static void leave_policy(kvreg_cache *cache, uint32_t slot)
@@ -303,8 +303,8 @@ static void hash_all(const kvreg_cache *cache, kvreg_key *keys, size_t n)
 /* Brings near what the keys after position i need. */
 static void prefetch_ahead(const kvreg_cache *cache, const kvreg_key *keys, size_t n, size_t i)
 {
-    if (i + ENTRY_AHEAD < n)
-        kvreg_index_prefetch_entry(&cache->index, keys[i + ENTRY_AHEAD].hash);
+    if (i + GROUP_AHEAD < n)
+        kvreg_index_prefetch_group(&cache->index, keys[i + GROUP_AHEAD].hash);
     if (i + SLOT_AHEAD < n)
         kvreg_index_prefetch_slot(&cache->index, keys[i + SLOT_AHEAD].hash);
 }
@@ -356,10 +356,10 @@ void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvre
         prefetch_ahead(cache, keys, n, i);
         keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
     }
-    cache->policy->observe(cache->policy_state, keys, n, by);
+    cache->policy->observe(cache->policy_state, keys, n, by, false);
     for (size_t i = n; i-- > 0;) {
-        if (keys[i].used)
-            use(cache, keys[i].slot);
+        if (keys[i].slot != KVREG_NO_SLOT)
+            use(cache, &keys[i]);
     }
     unlock(cache);
 }
@@ -373,8 +373,8 @@ static size_t keep_present(kvreg_cache *cache, kvreg_key *keys, size_t n)
         prefetch_ahead(cache, keys, n, i);
         keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
         if (keys[i].slot != KVREG_NO_SLOT) {
-            kept += cache->slots[keys[i].slot].kept == NOT_KEPT;
-            cache->slots[keys[i].slot].kept = PRESENT;
+            kept += !cache->slots[keys[i].slot].kept;
+            cache->slots[keys[i].slot].kept = 1;
         }
     }
     return kept;
@@ -405,119 +405,67 @@ static uint64_t *drop_counter(struct kvreg_region *region, size_t held)
                                       : &region->stats.dropped_busy;
 }
 
-/* A store while it is being placed, from its tail to its head. */
-typedef struct placement {
-    kvreg_key *keys;
-    size_t n;
-    size_t tail;        /* the keys from here on have no slot that could be given up */
-    size_t kept;        /* slots that the call's keys have */
-    bool repeats;       /* whether a key of the call may have come twice */
-    key_filter earlier;
-} placement;
-
 /* Set instead of a slot for a key that the policy did not admit. */
 enum { DECLINED = KVREG_SLOTS_MAX };
 
-/* The slot of the last key that the store has placed, taken from that key for one before it, at
- * `before`; KVREG_NO_SLOT when there is none. */
-static uint32_t give_up_tail(kvreg_cache *cache, placement *store, size_t before)
+/* Marks the keys whose blocks the policy does not admit, before anything is evicted for others;
+ * returns their number. */
+static size_t decline(const kvreg_cache *cache, kvreg_key *keys, size_t n)
 {
-    while (store->tail > before + 1) {
-        kvreg_key *key = &store->keys[--store->tail];
-        uint32_t slot = key->slot;
-        if (slot >= KVREG_SLOTS_MAX || cache->slots[slot].kept != PLACED ||
-            cache->slots[slot].position != store->tail)
-            continue;
-        leave_policy(cache, slot);
-        kvreg_index_remove(&cache->index, slot);
-        key->slot = KVREG_NO_SLOT;
-        return slot;
-    }
-    return KVREG_NO_SLOT;
-}
-
-/* Finds a slot for the key at position i, which had none before the call. */
-static void place(kvreg_cache *cache, placement *store, size_t i)
-{
-    kvreg_key *key = &store->keys[i];
-    if (may_repeat(&store->earlier, key)) {
-        store->repeats = true;
-        key->slot = kvreg_index_find(&cache->index, key);
-        if (key->slot != KVREG_NO_SLOT) {
-            cache->slots[key->slot].position = (uint32_t)i;
-            use(cache, key->slot);
-            return;
+    size_t declined = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (keys[i].slot == KVREG_NO_SLOT &&
+            !cache->policy->admits(cache->policy_state, &keys[i], cache->region->stats.used)) {
+            keys[i].slot = DECLINED;
+            declined++;
         }
     }
-    if (!cache->policy->admits(cache->policy_state, key->hash, cache->region->stats.used)) {
-        key->slot = DECLINED;
-        return;
+    return declined;
+}
+
+/* Gives each key that has no slot one, head first, while there are any. Other keys of the call have
+ * `kept` slots. */
+static void place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t kept,
+                         kvreg_cache_block *blocks, kvreg_cache_placed *placed)
+{
+    uint64_t *counter = NULL;
+    key_filter earlier = { { 0 } };
+    for (size_t i = 0; i < n; i++) {
+        if (keys[i].slot != KVREG_NO_SLOT)
+            continue;
+        uint32_t slot = KVREG_NO_SLOT;
+        if (may_repeat(&earlier, &keys[i]))
+            slot = kvreg_index_find(&cache->index, &keys[i]);
+        if (slot == KVREG_NO_SLOT && placed->dropped == 0) {
+            slot = take_slot(cache);
+            if (slot == KVREG_NO_SLOT) {
+                counter = drop_counter(cache->region, kept + placed->blocks);
+            } else {
+                kvreg_index_insert(&cache->index, &keys[i], slot);
+                cache->slots[slot].state = WRITING;
+                blocks[placed->blocks++] = (kvreg_cache_block){ slot, (uint32_t)i };
+            }
+        }
+        placed->dropped += slot == KVREG_NO_SLOT;
+        keys[i].slot = slot;
+        keys[i].used = true; /* of keys that came twice, once more than the addition */
     }
-    uint32_t slot = take_slot(cache);
-    if (slot == KVREG_NO_SLOT)
-        slot = give_up_tail(cache, store, i);
-    else
-        store->kept++;
-    if (slot == KVREG_NO_SLOT)
-        return;
-    key->slot = slot;
-    kvreg_index_insert(&cache->index, key, slot);
-    cache->slots[slot].state = WRITING;
-    cache->slots[slot].kept = PLACED;
-    cache->slots[slot].position = (uint32_t)i;
-    enter_policy(cache, slot, key->hash);
+    if (counter != NULL)
+        *counter += placed->dropped;
 }
 
-/* Uses or places each key, the tail first: the head of the prefix has to outlive it. */
-static void place_all(kvreg_cache *cache, placement *store)
+static void let_go_and_use(kvreg_cache *cache, const kvreg_key *keys, size_t n)
 {
-    for (size_t i = store->n; i-- > 0;) {
-        if (store->keys[i].slot == KVREG_NO_SLOT)
-            place(cache, store, i);
-        else if (store->keys[i].used)
-            use(cache, store->keys[i].slot);
+    for (size_t i = n; i-- > 0;) {
+        if (keys[i].slot >= KVREG_SLOTS_MAX) {
+            if (cache->policy->missed != NULL)
+                cache->policy->missed(cache->policy_state, &keys[i]);
+            continue;
+        }
+        cache->slots[keys[i].slot].kept = 0;
+        use(cache, &keys[i]);
+        note_release(cache, keys[i].slot);
     }
-}
-
-/* Whether a key's block is here. One that came twice may have lost a slot and found another. */
-static bool has_block(const kvreg_cache *cache, const placement *store, const kvreg_key *key)
-{
-    return store->repeats ? kvreg_index_find(&cache->index, key) != KVREG_NO_SLOT
-                          : key->slot != KVREG_NO_SLOT;
-}
-
-/* Lets go of a key's slot; true when the store has placed that key there. */
-static bool let_go(kvreg_cache *cache, uint32_t number, size_t position)
-{
-    kvreg_slot *slot = &cache->slots[number];
-    bool placed = slot->kept == PLACED;
-    if (slot->kept == NOT_KEPT || (placed && slot->position != position))
-        return false;
-    slot->kept = NOT_KEPT;
-    if (placed)
-        slot->pins = 0;
-    note_release(cache, number);
-    return placed;
-}
-
-/* Lists what was placed, counts what was not, and lets go of all. */
-static void sum_up(kvreg_cache *cache, const placement *store, kvreg_cache_block *blocks,
-                   kvreg_cache_placed *placed)
-{
-    struct kvreg_region *region = cache->region;
-    *placed = (kvreg_cache_placed){ .blocks = 0 };
-    for (size_t i = 0; i < store->n; i++) {
-        const kvreg_key *key = &store->keys[i];
-        if (key->slot == DECLINED)
-            placed->declined++;
-        else if (!has_block(cache, store, key))
-            placed->dropped++;
-        else if (key->slot != KVREG_NO_SLOT && let_go(cache, key->slot, i))
-            blocks[placed->blocks++] = (kvreg_cache_block){ key->slot, (uint32_t)i };
-    }
-    if (placed->dropped > 0)
-        *drop_counter(region, store->kept) += placed->dropped;
-    region->stats.declined += placed->declined;
 }
 
 bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by,
@@ -529,11 +477,14 @@ bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n, cons
     bool reserved = reserve_events(cache, 2 * n);
     if (reserved) {
         uint64_t evictions = cache->region->stats.evictions;
-        placement store = { .keys = keys, .n = n, .tail = n };
-        store.kept = keep_present(cache, keys, n);
-        cache->policy->observe(cache->policy_state, keys, n, by);
-        place_all(cache, &store);
-        sum_up(cache, &store, blocks, placed);
+        size_t kept = keep_present(cache, keys, n);
+        *placed = (kvreg_cache_placed){ .blocks = 0 };
+        cache->policy->observe(cache->policy_state, keys, n, by, true);
+        if (cache->policy->admits != NULL)
+            placed->declined = decline(cache, keys, n);
+        cache->region->stats.declined += placed->declined;
+        place_absent(cache, keys, n, kept, blocks, placed);
+        let_go_and_use(cache, keys, n);
         evictions = cache->region->stats.evictions - evictions;
         release_events(cache, 2 * n - evictions - placed->blocks);
     }
@@ -586,11 +537,9 @@ bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n, const
         blocks[(*found)++] = (kvreg_cache_block){ slot, (uint32_t)i };
     }
     if (reserved) {
-        cache->policy->observe(cache->policy_state, keys, n, by);
-        for (size_t i = *found; i-- > 0;) {
-            if (keys[blocks[i].key].used)
-                use(cache, blocks[i].slot);
-        }
+        cache->policy->observe(cache->policy_state, keys, n, by, false);
+        for (size_t i = *found; i-- > 0;)
+            use(cache, &keys[blocks[i].key]);
         cache->region->stats.absent += n - *found;
         release_events(cache, n - *found);
     }

@@ -81,10 +81,10 @@ typedef struct kvreg_cache_placed {
 } kvreg_cache_placed;
 
 /* Finds slots for a request's blocks, in prefix order, which count as used, tail first. Keys that
- * are present or being written, and duplicates, need none. Evicts where it must; what finds no slot
- * is dropped, from the tail. No block of the call is evicted for another. Fills blocks[] (room for
- * n) with those to write, in order, whose slots are then being written. False, and nothing changed,
- * when there is no memory for the events. */
+ * are present or being written, and duplicates, need none; those that the policy does not admit get
+ * none. Evicts where it must; what finds no slot is dropped, from the tail, and never a block of the
+ * same call for another. Fills blocks[] (room for n) with those to write, in order, whose slots are
+ * then being written. False, and nothing changed, when there is no memory for the events. */
 bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by,
                              kvreg_cache_block *blocks, kvreg_cache_placed *placed);
 

@@ -37,8 +37,7 @@ static uint32_t *head_of(const kvreg_chains *chains, uint32_t hash_high)
 uint32_t kvreg_chains_find(const kvreg_chains *chains, uint64_t hash)
 {
     for (uint32_t at = *head_of(chains, high(hash)); at != 0; at = chains->links[at - 1].older) {
-        const kvreg_chain_link *link = &chains->links[at - 1];
-        if (link->hash_high == high(hash) && link->hash_low == low(hash))
+        if (kvreg_chains_holds(chains, at - 1, hash))
             return at - 1;
     }
     return KVREG_CHAINS_NONE;
@@ -60,7 +59,24 @@ void kvreg_chains_remove(kvreg_chains *chains, uint32_t position)
         *link = chains->links[position].older;
 }
 
-void kvreg_chains_prefetch(const kvreg_chains *chains, uint64_t hash)
+void kvreg_chains_prefetch_head(const kvreg_chains *chains, uint64_t hash)
 {
     __builtin_prefetch(head_of(chains, high(hash)), 1);
+}
+
+void kvreg_chains_prefetch_link(const kvreg_chains *chains, uint64_t hash)
+{
+    uint32_t first = *head_of(chains, high(hash));
+    if (first != 0)
+        __builtin_prefetch(&chains->links[first - 1], 1);
+}
+
+void kvreg_chains_prefetch_position(const kvreg_chains *chains, uint32_t position)
+{
+    __builtin_prefetch(&chains->links[position], 1);
+}
+
+void kvreg_chains_prefetch_head_of(const kvreg_chains *chains, uint32_t position)
+{
+    __builtin_prefetch(head_of(chains, chains->links[position].hash_high), 1);
 }

@@ -1,6 +1,9 @@
 #include "index.h"
 
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 /* -- Hash ---------------------------------------------------------------------------------- */
 
@@ -60,116 +63,168 @@ uint64_t kvreg_index_hash_of(const kvreg_index *index, uint32_t number)
     return key.hash;
 }
 
-/* The half of a hash that slots and the table keep. */
+/* The half of a hash that slots keep, and that the table goes by. */
 static uint32_t kept_half(uint64_t hash)
 {
     return (uint32_t)(hash >> 32);
 }
 
-/* -- Table --------------------------------------------------------------------------------- */
+/* -- Groups -------------------------------------------------------------------------------- */
 
-uint32_t kvreg_index_size(uint32_t slots)
+enum { NO_TAG = 0 };
+
+/* On average, when every slot holds a key. A key that was passed on stays where it is when its home
+ * has room again: of the groups of a table whose keys come and go, one in twenty counts such keys.
+ * With 8 keys a group it would be one in three. */
+enum { KEYS_A_GROUP = 6 };
+
+uint32_t kvreg_index_group_count(uint32_t slots)
 {
-    return slots < 4 ? 8 : slots * 2;
+    return (slots - 1) / KEYS_A_GROUP + 1;
 }
 
-/* Where the probe for a hash begins. Keeps the order of hashes, so that any size will do. */
+/* The group where the probe for a hash begins. Any number of groups will do. */
 static uint32_t home(const kvreg_index *index, uint32_t hash)
 {
-    return (uint32_t)((uint64_t)hash * index->size >> 32);
+    return (uint32_t)((uint64_t)hash * index->group_count >> 32);
 }
 
-static uint32_t following(const kvreg_index *index, uint32_t position)
+static uint32_t following(const kvreg_index *index, uint32_t group)
 {
-    return position + 1 == index->size ? 0 : position + 1;
+    return group + 1 == index->group_count ? 0 : group + 1;
+}
+
+/* From the other end of the hash than the group. */
+static uint8_t tag_of(uint32_t hash)
+{
+    uint8_t tag = (uint8_t)hash;
+    return tag == NO_TAG ? 1 : tag;
+}
+
+/* The places in a group that have this tag, as bits: place i's is bit i. */
+static uint32_t places_with(const kvreg_index_group *group, uint8_t tag)
+{
+#ifdef __SSE2__
+    __m128i tags = _mm_load_si128((const __m128i *)group);
+    __m128i equal = _mm_cmpeq_epi8(tags, _mm_set1_epi8((char)tag));
+    return (uint32_t)_mm_movemask_epi8(equal) & ((1u << KVREG_GROUP_PLACES) - 1);
+#else
+    uint32_t places = 0;
+    for (uint32_t i = 0; i < KVREG_GROUP_PLACES; i++)
+        places |= (uint32_t)(group->tags[i] == tag) << i;
+    return places;
+#endif
+}
+
+static uint32_t first_of(uint32_t places)
+{
+    return (uint32_t)__builtin_ctz(places);
+}
+
+static uint32_t without_first(uint32_t places)
+{
+    return places & (places - 1);
+}
+
+/* -- Table --------------------------------------------------------------------------------- */
+
+static uint32_t near_bytes(const kvreg_key *key)
+{
+    return key->bytes < KVREG_KEY_NEAR ? key->bytes : KVREG_KEY_NEAR;
 }
 
 static bool slot_holds(const kvreg_index *index, uint32_t number, const kvreg_key *key)
 {
     const kvreg_slot *slot = &index->slots[number];
-    if (slot->key_bytes != key->bytes)
+    if (slot->hash != kept_half(key->hash) || slot->key_bytes != key->bytes)
         return false;
-    if (key->bytes <= KVREG_KEY_NEAR)
-        return memcmp(slot->key, key->data, key->bytes) == 0;
-    return memcmp(slot->key, key->data, KVREG_KEY_NEAR) == 0 &&
-           memcmp(index->rests[number].key, key->data + KVREG_KEY_NEAR,
-                  key->bytes - KVREG_KEY_NEAR) == 0;
+    uint32_t near = near_bytes(key);
+    return memcmp(slot->key, key->data, near) == 0 &&
+           (near == key->bytes ||
+            memcmp(index->rests[number].key, key->data + near, key->bytes - near) == 0);
 }
 
 uint32_t kvreg_index_find(const kvreg_index *index, const kvreg_key *key)
 {
-    uint32_t position = home(index, kept_half(key->hash));
-    for (;; position = following(index, position)) {
-        kvreg_index_entry entry = index->entries[position];
-        if (entry.slot_after == 0)
+    uint32_t hash = kept_half(key->hash), start = home(index, hash), at = start;
+    do {
+        const kvreg_index_group *group = &index->groups[at];
+        uint32_t places = places_with(group, tag_of(hash));
+        for (; places != 0; places = without_first(places)) {
+            uint32_t slot = group->slots[first_of(places)];
+            if (slot_holds(index, slot, key))
+                return slot;
+        }
+        if (group->passed == 0)
             return KVREG_NO_SLOT;
-        if (entry.hash == kept_half(key->hash) && slot_holds(index, entry.slot_after - 1, key))
-            return entry.slot_after - 1;
-    }
+        at = following(index, at);
+    } while (at != start); /* a small table may come to count passed keys in every group */
+    return KVREG_NO_SLOT;
 }
 
 static void store_key(kvreg_index *index, uint32_t number, const kvreg_key *key)
 {
     kvreg_slot *slot = &index->slots[number];
-    uint32_t near = key->bytes < KVREG_KEY_NEAR ? key->bytes : KVREG_KEY_NEAR;
+    uint32_t near = near_bytes(key);
     slot->hash = kept_half(key->hash);
     slot->key_bytes = (uint8_t)key->bytes;
     memcpy(slot->key, key->data, near);
-    memcpy(index->rests[number].key, key->data + near, key->bytes - near);
+    if (near < key->bytes)
+        memcpy(index->rests[number].key, key->data + near, key->bytes - near);
 }
 
+/* Fewer slots than places: there is a free one. */
 void kvreg_index_insert(kvreg_index *index, const kvreg_key *key, uint32_t slot)
 {
-    uint32_t position = home(index, kept_half(key->hash));
-    while (index->entries[position].slot_after != 0)
-        position = following(index, position);
-    index->entries[position] = (kvreg_index_entry){ kept_half(key->hash), slot + 1 };
+    uint32_t hash = kept_half(key->hash), at = home(index, hash), free;
+    while ((free = places_with(&index->groups[at], NO_TAG)) == 0) {
+        index->groups[at].passed++;
+        at = following(index, at);
+    }
+    index->groups[at].tags[first_of(free)] = tag_of(hash);
+    index->groups[at].slots[first_of(free)] = slot;
     store_key(index, slot, key);
 }
 
-static uint32_t position_of(const kvreg_index *index, uint32_t slot)
+/* Frees the place of a slot whose key has this tag; false when it is not in the group. */
+static bool free_place(kvreg_index_group *group, uint8_t tag, uint32_t slot)
 {
-    uint32_t position = home(index, index->slots[slot].hash);
-    while (index->entries[position].slot_after != slot + 1)
-        position = following(index, position);
-    return position;
-}
-
-/* Whether a probe from `start` passes `gap` before it reaches `end`, on the ring. */
-static bool passes(uint32_t start, uint32_t gap, uint32_t end)
-{
-    if (gap <= end)
-        return start <= gap || start > end;
-    return start <= gap && start > end;
+    for (uint32_t places = places_with(group, tag); places != 0; places = without_first(places)) {
+        if (group->slots[first_of(places)] == slot) {
+            group->tags[first_of(places)] = NO_TAG;
+            return true;
+        }
+    }
+    return false;
 }
 
 void kvreg_index_remove(kvreg_index *index, uint32_t slot)
 {
-    uint32_t gap = position_of(index, slot);
-    uint32_t position = gap;
-    for (;;) {
-        position = following(index, position);
-        kvreg_index_entry entry = index->entries[position];
-        if (entry.slot_after == 0)
-            break;
-        if (passes(home(index, entry.hash), gap, position)) {
-            index->entries[gap] = entry;
-            gap = position;
-        }
+    uint32_t hash = index->slots[slot].hash;
+    uint32_t at = home(index, hash);
+    while (!free_place(&index->groups[at], tag_of(hash), slot)) {
+        index->groups[at].passed--;
+        at = following(index, at);
     }
-    index->entries[gap].slot_after = 0;
     index->slots[slot].key_bytes = 0;
 }
 
-void kvreg_index_prefetch_entry(const kvreg_index *index, uint64_t hash)
+void kvreg_index_prefetch_group(const kvreg_index *index, uint64_t hash)
 {
-    __builtin_prefetch(&index->entries[home(index, kept_half(hash))]);
+    __builtin_prefetch(&index->groups[home(index, kept_half(hash))]);
 }
 
 void kvreg_index_prefetch_slot(const kvreg_index *index, uint64_t hash)
 {
-    /* Most keys are in the first entry of their probe; to go on costs more than it gains. */
-    kvreg_index_entry entry = index->entries[home(index, kept_half(hash))];
-    if (entry.slot_after != 0 && entry.hash == kept_half(hash))
-        __builtin_prefetch(&index->slots[entry.slot_after - 1], 1);
+    /* Most keys are where their tag is found first in their home; to go on costs more than it
+     * gains. */
+    const kvreg_index_group *group = &index->groups[home(index, kept_half(hash))];
+    uint32_t places = places_with(group, tag_of(kept_half(hash)));
+    if (places != 0)
+        __builtin_prefetch(&index->slots[group->slots[first_of(places)]], 1);
+}
+
+void kvreg_index_prefetch_group_of(const kvreg_index *index, uint32_t slot)
+{
+    __builtin_prefetch(&index->groups[home(index, index->slots[slot].hash)]);
 }

@@ -1,9 +1,11 @@
 /* Key -> slot, exact: the whole key is stored and compared.
  *
- * An open-addressed table at most half full, probed linearly. An entry holds a slot's number and
- * 32 bits of the key's hash, so that a probe leaves the table only for a key that is most likely
- * the right one. Removal closes the gap it makes; there are no tombstones, and the time of a
- * lookup does not depend on what came and went before.
+ * A hash table of groups, each a cache line: the numbers of up to 12 slots, and of each a tag,
+ * 8 bits of its key's hash, which are compared all at once. A key's home is the group that its hash
+ * names, and mostly its place, too: groups are half full when every slot holds a key. A key that
+ * finds its home full goes to the first group behind it that is not, and each group that it passes
+ * counts it. A probe ends at a group that counts none, and a removal takes the counts back; it
+ * moves no other key and leaves no tombstone.
  *
  * The index guards nothing: its owner's lock does. It lives in memory that others map at other
  * addresses, and holds no pointers there; this struct is one process's view of it. */
@@ -15,30 +17,38 @@
 
 #include "slot.h"
 
+enum { KVREG_GROUP_PLACES = 12 };
+
 /* A key that a caller holds. */
 typedef struct kvreg_key {
     const uint8_t *data;
     uint64_t hash;  /* set by kvreg_index_hash */
     uint32_t slot;  /* for the user of the index to note what it found */
     uint16_t bytes; /* 1 to KVREG_KEY_MAX */
-    bool used;      /* for the user's eviction policy, see policy.h */
+    bool used;      /* this and the next two for the user's eviction policy, see policy.h */
+    int8_t rank;
+    uint32_t note;
 } kvreg_key;
 
-typedef struct kvreg_index_entry {
-    uint32_t hash;
-    uint32_t slot_after; /* 1 + the slot's number; 0: the entry is empty */
-} kvreg_index_entry;
+/* Zeroed memory is a group without a key. */
+typedef struct kvreg_index_group {
+    _Alignas(64) uint8_t tags[KVREG_GROUP_PLACES]; /* 0: the place is free */
+    uint32_t passed; /* keys in the table that found this group full */
+    uint32_t slots[KVREG_GROUP_PLACES];
+} kvreg_index_group;
+
+_Static_assert(sizeof(kvreg_index_group) == 64, "a group is one cache line");
 
 typedef struct kvreg_index {
     uint64_t seed; /* of the hash: what a key collides with cannot be foreseen */
-    uint32_t size; /* entries in the table */
-    kvreg_index_entry *entries;
+    uint32_t group_count;
+    kvreg_index_group *groups;
     kvreg_slot *slots;
     kvreg_slot_rest *rests;
 } kvreg_index;
 
-/* Entries that a table for `slots` slots has. */
-uint32_t kvreg_index_size(uint32_t slots);
+/* Groups that a table for `slots` slots, at least 1, has. */
+uint32_t kvreg_index_group_count(uint32_t slots);
 
 /* Computes key->hash. */
 void kvreg_index_hash(const kvreg_index *index, kvreg_key *key);
@@ -49,15 +59,18 @@ uint64_t kvreg_index_hash_of(const kvreg_index *index, uint32_t slot);
 /* The slot that holds the key, or KVREG_NO_SLOT. */
 uint32_t kvreg_index_find(const kvreg_index *index, const kvreg_key *key);
 
-/* Makes `slot`, which is in no entry, hold the key, which is in no slot. */
+/* Makes `slot`, which holds no key, hold the key, which is in no slot. */
 void kvreg_index_insert(kvreg_index *index, const kvreg_key *key, uint32_t slot);
 
 /* Forgets the key that `slot` holds. */
 void kvreg_index_remove(kvreg_index *index, uint32_t slot);
 
-/* Bring near what kvreg_index_find will read for a key with this hash: first the entry, then, some
+/* Bring near what kvreg_index_find will read for a key with this hash: first its group, then, some
  * time later, the slot. Of a batch of keys the misses then overlap. */
-void kvreg_index_prefetch_entry(const kvreg_index *index, uint64_t hash);
+void kvreg_index_prefetch_group(const kvreg_index *index, uint64_t hash);
 void kvreg_index_prefetch_slot(const kvreg_index *index, uint64_t hash);
+
+/* Brings near the group of the key that `slot` holds, whose first line is near. */
+void kvreg_index_prefetch_group_of(const kvreg_index *index, uint32_t slot);
 
 #endif

@@ -435,23 +435,43 @@ kvreg_status kvreg_os_bind(void *memory, size_t bytes, const kvreg_os_nodes *nod
 
 /* -- Processors ---------------------------------------------------------------------------- */
 
-static uint32_t affinity_cpus(void)
+/* Calls `use` with the calling thread's affinity; 0 where the system does not tell it. */
+static int with_affinity(int (*use)(const cpu_set_t *set, size_t bytes, int argument), int argument)
 {
     /* The kernel's own mask may be wider than the fixed cpu_set_t: grow until it fits. */
     for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
         cpu_set_t *set = CPU_ALLOC(cpus);
         size_t bytes = CPU_ALLOC_SIZE(cpus);
         if (set == NULL)
-            return 1;
+            return 0;
         int failed = sched_getaffinity(0, bytes, set);
-        int count = failed ? 0 : CPU_COUNT_S(bytes, set);
+        int result = failed ? 0 : use(set, bytes, argument);
         CPU_FREE(set);
-        if (!failed)
-            return count > 0 ? (uint32_t)count : 1;
-        if (errno != EINVAL)
-            return 1;
+        if (!failed || errno != EINVAL)
+            return result;
     }
-    return 1;
+    return 0;
+}
+
+static int count_cpus(const cpu_set_t *set, size_t bytes, int unused)
+{
+    (void)unused;
+    return CPU_COUNT_S(bytes, set);
+}
+
+/* The n-th CPU of a set that has so many. */
+static int nth_cpu(const cpu_set_t *set, size_t bytes, int n)
+{
+    int cpu = 0;
+    while (!CPU_ISSET_S(cpu, bytes, set) || n-- > 0)
+        cpu++;
+    return cpu;
+}
+
+static uint32_t affinity_cpus(void)
+{
+    int count = with_affinity(count_cpus, 0);
+    return count > 0 ? (uint32_t)count : 1;
 }
 
 /* CPUs that a quota allows per period, rounded up. */
@@ -609,6 +629,19 @@ kvreg_status kvreg_os_thread_start(kvreg_os_thread *thread, const char *name, in
     /* Where this is refused the thread is an ordinary one. */
     pthread_setschedparam(thread->handle, SCHED_BATCH, &(struct sched_param){ 0 });
     return KVREG_OK;
+}
+
+void kvreg_os_thread_spread(kvreg_os_thread *thread, uint32_t number)
+{
+    int cpu = with_affinity(nth_cpu, (int)(number % affinity_cpus()));
+    cpu_set_t *set = CPU_ALLOC(cpu + 1);
+    size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
+    if (set == NULL)
+        return;
+    CPU_ZERO_S(bytes, set);
+    CPU_SET_S(cpu, bytes, set);
+    pthread_setaffinity_np(thread->handle, bytes, set);
+    CPU_FREE(set);
 }
 
 void kvreg_os_thread_join(kvreg_os_thread *thread)

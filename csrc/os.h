@@ -122,6 +122,10 @@ kvreg_status kvreg_os_thread_start(kvreg_os_thread *thread, const char *name, in
                                    void *(*run)(void *), void *argument, kvreg_error *error);
 void kvreg_os_thread_join(kvreg_os_thread *thread);
 
+/* Keeps one of several threads on a CPU of its own, of those that the process may use, where there
+ * are so many. Where it is refused the thread runs anywhere. */
+void kvreg_os_thread_spread(kvreg_os_thread *thread, uint32_t number);
+
 /* A mutex that can live in memory shared between processes. */
 typedef struct kvreg_os_mutex {
     pthread_mutex_t handle;

@@ -23,17 +23,12 @@ kvreg_status kvreg_policy_find(const char *name, const kvreg_policy **policy, kv
                       name, known);
 }
 
-void kvreg_policy_observe_slots(void *state, kvreg_key *keys, size_t n, const kvreg_use *use)
+void kvreg_policy_observe_slots(void *state, kvreg_key *keys, size_t n, const kvreg_use *use,
+                                bool placed)
 {
-    (void)state, (void)use;
+    (void)state, (void)use, (void)placed;
     for (size_t i = 0; i < n; i++)
         keys[i].used = keys[i].slot != KVREG_NO_SLOT;
-}
-
-bool kvreg_policy_admit_all(const void *state, uint64_t hash, uint32_t used)
-{
-    (void)state, (void)hash, (void)used;
-    return true;
 }
 
 /* FNV-1a: G. Fowler, L. C. Noll, K.-P. Vo. The same in every process, so that results repeat. */

@@ -36,15 +36,20 @@ typedef struct kvreg_policy {
     /* Makes zeroed memory a state that orders no slot. */
     void (*init)(void *state, uint32_t slots);
     /* Learns that a request uses keys, in prefix order, whose hash and slot are set; the slot is
-     * KVREG_NO_SLOT where the block is not here. Sets `used` of those for whose slot `use` is to
-     * be called. */
-    void (*observe)(void *state, kvreg_key *keys, size_t n, const kvreg_use *use);
+     * KVREG_NO_SLOT where the block is not here; if they are `placed`, each of these is then added
+     * or missed. Sets `used` of those for whose slot `use` is to be called; `rank` and `note` are
+     * the policy's own, for the calls below that get the key. */
+    void (*observe)(void *state, kvreg_key *keys, size_t n, const kvreg_use *use, bool placed);
     /* Notes a use of a slot. */
     void (*use)(void *state, uint32_t slot);
-    /* Whether a block whose key was observed deserves a slot, of which `used` are taken. */
-    bool (*admits)(const void *state, uint64_t hash, uint32_t used);
-    /* Adds a slot that holds a new block, whose key has this hash. */
-    void (*add)(void *state, uint32_t slot, uint64_t hash);
+    /* Whether a block whose key was observed deserves a slot, of which `used` are taken. NULL: every
+     * block does. */
+    bool (*admits)(const void *state, const kvreg_key *key, uint32_t used);
+    /* Adds a slot that holds a new block, whose key was observed. */
+    void (*add)(void *state, uint32_t slot, const kvreg_key *key);
+    /* Learns that a block whose key was observed was to be placed and got no slot. NULL: it is of no
+     * interest. */
+    void (*missed)(void *state, const kvreg_key *key);
     /* Forgets a slot, whose block's key has this hash. */
     void (*remove)(void *state, uint32_t slot, uint64_t hash);
     /* Takes out the slot to evict next; KVREG_NO_SLOT when there is none. */
@@ -54,7 +59,8 @@ typedef struct kvreg_policy {
     uint32_t (*foresee)(const void *state, uint32_t others);
     /* Undoes a take_victim, the latest first: the slot is the one to evict next again. */
     void (*put_back)(void *state, uint32_t slot);
-    /* Learns that a slot that is taken out lost its block, whose key has this hash. */
+    /* Learns that a slot that is taken out lost its block, whose key has this hash. NULL: it is of no
+     * interest. */
     void (*evicted)(void *state, uint32_t slot, uint64_t hash);
 } kvreg_policy;
 
@@ -65,9 +71,9 @@ extern const kvreg_policy kvreg_policy_s3fifo;
 /* All policies; NULL ends them. */
 extern const kvreg_policy *const kvreg_policies[];
 
-/* For policies to which every key that has a slot is a use of it, and every block deserves one. */
-void kvreg_policy_observe_slots(void *state, kvreg_key *keys, size_t n, const kvreg_use *use);
-bool kvreg_policy_admit_all(const void *state, uint64_t hash, uint32_t used);
+/* `observe` of policies to which every key that has a slot is a use of it. */
+void kvreg_policy_observe_slots(void *state, kvreg_key *keys, size_t n, const kvreg_use *use,
+                                bool placed);
 
 /* The policy of that name; KVREG_E_ARGUMENT, with the names there are, when there is none. */
 kvreg_status kvreg_policy_find(const char *name, const kvreg_policy **policy, kvreg_error *error);

@@ -70,9 +70,11 @@ typedef struct krl {
     uint32_t ghosts;       /* room for them; their nodes follow the slots' */
     uint32_t ghosts_used;  /* places that have ever held one */
     uint32_t now;
+    uint32_t request;      /* whose keys were observed last */
     uint32_t adapted_at;
     uint32_t inflation;
     uint32_t margin;       /* ticks above the inflation that a new block has to be worth; 0: none */
+    uint32_t victim_list;  /* that the last victim was taken from */
     bool started;          /* a use has told the time */
     bool evicted;          /* there has been an eviction */
     uint16_t filled;       /* a bit for each list that has a slot */
@@ -127,9 +129,14 @@ static bool is_ghost(const krl *state, uint32_t number)
     return number >= state->slots;
 }
 
+static uint32_t list_of_count(int32_t count)
+{
+    return (uint32_t)(count - COUNT_LEAST) / COUNTS_A_LIST;
+}
+
 static uint32_t list_of(const krl_node *node)
 {
-    return (uint32_t)(node->count - COUNT_LEAST) / COUNTS_A_LIST;
+    return list_of_count(node->count);
 }
 
 /* What has to become less than the other slots' for the slot to be evicted; wraps. */
@@ -177,13 +184,14 @@ static void leave_list(krl *state, uint32_t slot)
         note_front(state, previous - list_end(state, 0));
 }
 
-/* The list whose front is to be evicted next; LISTS when all are empty. */
+/* The list whose front is to be evicted next, of those of equal worth the highest: its slot was used
+ * first. LISTS when all are empty. */
 static uint32_t least_list(const krl *state)
 {
     uint32_t least = LISTS;
     for (uint32_t list = 0; list < LISTS; list++) {
         if ((state->filled >> list & 1) != 0 &&
-            (least == LISTS || is_before(state->worths[list], state->worths[least])))
+            (least == LISTS || !is_before(state->worths[least], state->worths[list])))
             least = list;
     }
     return least;
@@ -191,10 +199,32 @@ static uint32_t least_list(const krl *state)
 
 /* -- Ghosts -------------------------------------------------------------------------------- */
 
-static uint32_t find_ghost(const krl *state, uint64_t hash)
+static uint32_t find_ghost(const krl *state, const kvreg_key *key)
 {
-    uint32_t position = kvreg_chains_find(chains_of(state), hash);
+    uint32_t position = kvreg_chains_find(chains_of(state), key->hash);
     return position == KVREG_CHAINS_NONE ? KVREG_NO_SLOT : state->slots + position;
+}
+
+/* The same for a key whose ghost was noted: in the meantime another key may have taken its place. */
+static uint32_t find_noted_ghost(const krl *state, const kvreg_key *key)
+{
+    if (key->note != KVREG_NO_SLOT && state->nodes[key->note].place == IN_LIST &&
+        kvreg_chains_holds(chains_of(state), key->note - state->slots, key->hash))
+        return key->note;
+    return find_ghost(state, key);
+}
+
+/* Brings near what forgetting the ghosts behind `oldest` will touch: of one its link, of an earlier
+ * one, whose link has arrived, the head of its chain. */
+static void prefetch_oldest(const krl *state, uint32_t oldest)
+{
+    uint32_t sooner = state->nodes[oldest].ring.next;
+    if (sooner == ghosts_end(state))
+        return;
+    uint32_t later = state->nodes[sooner].ring.next;
+    kvreg_chains_prefetch_head_of(chains_of(state), sooner - state->slots);
+    if (later != ghosts_end(state))
+        kvreg_chains_prefetch_position(chains_of(state), later - state->slots);
 }
 
 /* The place for one more ghost, out of the ring: a vacant one, or else the oldest ghost's. */
@@ -204,8 +234,10 @@ static uint32_t take_ghost_place(krl *state)
     bool vacant = front != ghosts_end(state) && state->nodes[front].place == VACANT;
     if (!vacant && state->ghosts_used < state->ghosts)
         return state->slots + state->ghosts_used++;
-    if (!vacant)
+    if (!vacant) {
+        prefetch_oldest(state, front);
         kvreg_chains_remove(chains_of(state), front - state->slots);
+    }
     kvreg_ring_remove(rings_of(state), front);
     return front;
 }
@@ -336,24 +368,28 @@ static void count_return(krl *state, uint32_t ticks)
     state->returns[bucket_of(ticks)] += RETURN_UNIT;
 }
 
-static bool krl_admits(const void *memory, uint64_t hash, uint32_t used)
+static bool krl_admits(const void *memory, const kvreg_key *key, uint32_t used)
 {
     const krl *state = memory;
-    bool full = state->slots - used <= state->slots / 100 * FREE_PERCENT;
+    bool full = (uint64_t)(state->slots - used) * 100 <= (uint64_t)state->slots * FREE_PERCENT;
     if (!state->evicted || !full || state->margin == 0)
         return true;
-    uint32_t ghost = find_ghost(state, hash);
-    if (ghost == KVREG_NO_SLOT)
-        return true;
-    uint32_t list = list_of(&state->nodes[ghost]);
+    uint32_t ghost = find_noted_ghost(state, key);
+    uint32_t list = list_of_count(ghost == KVREG_NO_SLOT ? key->rank : state->nodes[ghost].count);
     return !is_before(state->now + PLACE_TICKS * list - state->inflation, state->margin);
 }
 
 /* -- Uses ---------------------------------------------------------------------------------- */
 
-static uint32_t find_node(const krl *state, const kvreg_key *key)
+/* The node of a key, a ghost's noted. */
+static uint32_t find_node(const krl *state, kvreg_key *key)
 {
-    return key->slot != KVREG_NO_SLOT ? key->slot : find_ghost(state, key->hash);
+    return key->slot != KVREG_NO_SLOT ? key->slot : (key->note = find_ghost(state, key));
+}
+
+static uint32_t find_noted_node(const krl *state, kvreg_key *key)
+{
+    return key->slot != KVREG_NO_SLOT ? key->slot : (key->note = find_noted_ghost(state, key));
 }
 
 /* Whether a key's latest use is the doing of this request, too. */
@@ -362,7 +398,18 @@ static bool is_counted(const krl_node *node, const kvreg_use *use)
     return node->request == use->request && use->request != 0;
 }
 
-static known_prefix find_known_prefix(const krl *state, const kvreg_key *keys, size_t n,
+/* Brings near what the search for ghosts reads, of all keys at once. */
+static void prefetch_ghosts(const krl *state, const kvreg_key *keys, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (keys[i].slot == KVREG_NO_SLOT)
+            kvreg_chains_prefetch_head(chains_of(state), keys[i].hash);
+    for (size_t i = 0; i < n; i++)
+        if (keys[i].slot == KVREG_NO_SLOT)
+            kvreg_chains_prefetch_link(chains_of(state), keys[i].hash);
+}
+
+static known_prefix find_known_prefix(const krl *state, kvreg_key *keys, size_t n,
                                       const kvreg_use *use)
 {
     size_t i = 0;
@@ -397,18 +444,27 @@ static void renew(krl *state, kvreg_key *key, uint32_t number, int32_t count)
     }
 }
 
-static void observe_key(krl *state, kvreg_key *key, const kvreg_use *use, int32_t count_if_new)
+/* The first use of a key. */
+static void begin_history(const krl *state, krl_node *node, int32_t count)
 {
-    uint32_t number = find_node(state, key);
+    node->used_at = state->now;
+    node->count = count;
+    node->once = true;
+    node->request = state->request;
+}
+
+/* `number` is the key's node, KVREG_NO_SLOT where it has none. */
+static void observe_key(krl *state, kvreg_key *key, uint32_t number, const kvreg_use *use,
+                        int32_t count_if_new, bool placed)
+{
     if (number == KVREG_NO_SLOT) {
-        krl_node *node = add_ghost(state, key->hash);
-        node->used_at = state->now;
-        node->count = count_if_new;
-        node->once = true;
-        node->request = use->request;
+        key->rank = (int8_t)count_if_new;
+        if (!placed)
+            begin_history(state, add_ghost(state, key->hash), count_if_new);
         return;
     }
     krl_node *node = &state->nodes[number];
+    key->rank = COUNT_LEAST; /* should other keys push its ghost out */
     if (is_counted(node, use)) {
         /* Where the request's parts came first, only now it is known what they are parts of. */
         if (use->whole && node->once)
@@ -429,16 +485,22 @@ static uint32_t short_request(uint32_t request)
     return request == 0 ? 0 : 1 + request % ((1u << REQUEST_BITS) - 1);
 }
 
-static void krl_observe(void *memory, kvreg_key *keys, size_t n, const kvreg_use *call)
+static void krl_observe(void *memory, kvreg_key *keys, size_t n, const kvreg_use *call,
+                        bool placed)
 {
     krl *state = memory;
     kvreg_use use = *call;
     use.request = short_request(use.request);
+    state->request = use.request;
     tell_time(state, use.now);
+    prefetch_ghosts(state, keys, n);
     known_prefix known = find_known_prefix(state, keys, n, &use);
     for (size_t i = n; i-- > 0;) {
+        bool noted = i < known.keys;
         keys[i].used = false;
-        observe_key(state, &keys[i], &use, i < known.keys ? 0 : first_count(&known, i, n));
+        observe_key(state, &keys[i],
+                    noted ? find_noted_node(state, &keys[i]) : find_node(state, &keys[i]), &use,
+                    noted ? 0 : first_count(&known, i, n), placed);
     }
 }
 
@@ -463,19 +525,25 @@ static void krl_use(void *memory, uint32_t slot)
     enter_list(state, slot);
 }
 
-static void krl_add(void *memory, uint32_t slot, uint64_t hash)
+static void krl_add(void *memory, uint32_t slot, const kvreg_key *key)
 {
     krl *state = memory;
     krl_node *node = &state->nodes[slot];
-    uint32_t ghost = find_ghost(state, hash);
+    uint32_t ghost = find_noted_ghost(state, key);
     if (ghost == KVREG_NO_SLOT) {
-        /* More keys than there is room for ghosts came after it was observed. */
-        *node = (krl_node){ .used_at = state->now, .count = COUNT_LEAST, .once = true };
+        begin_history(state, node, key->rank);
     } else {
         copy_history(node, &state->nodes[ghost]);
         drop_ghost(state, ghost);
     }
     enter_list(state, slot);
+}
+
+static void krl_missed(void *memory, const kvreg_key *key)
+{
+    krl *state = memory;
+    if (find_noted_ghost(state, key) == KVREG_NO_SLOT)
+        begin_history(state, add_ghost(state, key->hash), key->rank);
 }
 
 static void krl_remove(void *memory, uint32_t slot, uint64_t hash)
@@ -494,16 +562,15 @@ static uint32_t krl_take_victim(void *memory)
     uint32_t slot = state->nodes[list_end(state, list)].ring.next;
     leave_list(state, slot);
     state->nodes[slot].place = OUT;
+    state->victim_list = list;
     return slot;
 }
 
 static uint32_t krl_foresee(const void *memory, uint32_t others)
 {
     const krl *state = memory;
-    uint32_t list = least_list(state);
-    if (list == LISTS)
-        return KVREG_NO_SLOT;
-    uint32_t slot = kvreg_ring_peek(rings_of(state), list_end(state, list), others);
+    uint32_t end = list_end(state, state->victim_list);
+    uint32_t slot = kvreg_ring_peek(rings_of(state), end, others);
     return slot < state->slots ? slot : KVREG_NO_SLOT;
 }
 
@@ -533,6 +600,7 @@ const kvreg_policy kvreg_policy_krl = {
     .use = krl_use,
     .admits = krl_admits,
     .add = krl_add,
+    .missed = krl_missed,
     .remove = krl_remove,
     .take_victim = krl_take_victim,
     .foresee = krl_foresee,

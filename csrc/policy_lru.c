@@ -28,10 +28,10 @@ static void lru_init(void *state, uint32_t slots)
     kvreg_ring_init(rings_of(list), list->end);
 }
 
-static void lru_add(void *state, uint32_t slot, uint64_t hash)
+static void lru_add(void *state, uint32_t slot, const kvreg_key *key)
 {
     lru *list = state;
-    (void)hash;
+    (void)key;
     kvreg_ring_append(rings_of(list), slot, list->end);
 }
 
@@ -72,22 +72,15 @@ static void lru_put_back(void *state, uint32_t slot)
     kvreg_ring_prepend(rings_of(list), slot, list->end);
 }
 
-static void lru_evicted(void *state, uint32_t slot, uint64_t hash)
-{
-    (void)state, (void)slot, (void)hash;
-}
-
 const kvreg_policy kvreg_policy_lru = {
     .name = "lru",
     .state_bytes = lru_state_bytes,
     .init = lru_init,
     .observe = kvreg_policy_observe_slots,
     .use = lru_use,
-    .admits = kvreg_policy_admit_all,
     .add = lru_add,
     .remove = lru_remove,
     .take_victim = lru_take_victim,
     .foresee = lru_foresee,
     .put_back = lru_put_back,
-    .evicted = lru_evicted,
 };

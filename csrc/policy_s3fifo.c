@@ -8,8 +8,10 @@
  * then it is the victim.
  *
  * The paper evicts for one block at a time from a cache that is full, and asks whether the small
- * queue is over its share. Here slots may be out, with their owner; to ask whether the main queue
- * is over its own share is the same when none is, and counts those that are out as small.
+ * queue is over its share. Here the slots of a whole store are taken before its first block is
+ * added; to ask whether the main queue is over its own share is the same when no slot is out, and
+ * counts those that are out as small. Otherwise a store would find the small queue within its
+ * share after a few victims and take the rest from the main queue.
  *
  * Slots that were put back come before both queues. One that is used there goes to the end of its
  * queue that is evicted last, so that the order of uses, tail first, is the order there, too.
@@ -126,11 +128,11 @@ static void s3fifo_init(void *state, uint32_t slots)
     kvreg_ghosts_init(ghosts_of(queues), ghost_room(slots));
 }
 
-static void s3fifo_add(void *state, uint32_t slot, uint64_t hash)
+static void s3fifo_add(void *state, uint32_t slot, const kvreg_key *key)
 {
     s3fifo *queues = state;
     mark_of(queues, slot)->frequency = 0;
-    enter(queues, slot, kvreg_ghosts_take(ghosts_of(queues), hash) ? MAIN : SMALL);
+    enter(queues, slot, kvreg_ghosts_take(ghosts_of(queues), key->hash) ? MAIN : SMALL);
 }
 
 static void s3fifo_use(void *state, uint32_t slot)
@@ -219,7 +221,6 @@ const kvreg_policy kvreg_policy_s3fifo = {
     .init = s3fifo_init,
     .observe = kvreg_policy_observe_slots,
     .use = s3fifo_use,
-    .admits = kvreg_policy_admit_all,
     .add = s3fifo_add,
     .remove = s3fifo_remove,
     .take_victim = s3fifo_take_victim,

@@ -26,12 +26,9 @@ typedef struct kvreg_slot {
     /* Written by the cache; see cache.c. */
     uint8_t state;
     uint8_t place;
-    uint8_t kept;           /* not 0: the store that runs names the block and must not evict it */
+    uint8_t kept;           /* 1: the store that runs names the block and must not evict it */
     uint32_t promised_step; /* the step in which a lookup last promised the block; 0: never */
-    union {
-        uint32_t pins;      /* loads that read the slot */
-        uint32_t position;  /* of the block's key in the store that runs and places it here */
-    };
+    uint32_t pins;          /* loads that read the slot */
     uint8_t key[KVREG_KEY_NEAR];
 } kvreg_slot;
 

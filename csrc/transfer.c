@@ -129,6 +129,13 @@ static void *work(void *argument)
     return NULL;
 }
 
+/* Whether there is no CPU to spare for the system to move a worker to: then it may leave two on one
+ * for many milliseconds while another is idle. */
+static bool should_spread(uint32_t workers)
+{
+    return workers > 1 && workers >= kvreg_os_usable_cpus("");
+}
+
 uint32_t kvreg_transfer_default_workers(void)
 {
     uint32_t cpus = kvreg_os_usable_cpus("");
@@ -159,6 +166,8 @@ kvreg_status kvreg_transfer_open(uint32_t workers, const int *cpus, kvreg_transf
             kvreg_transfer_close(transfer);
             return status;
         }
+        if (cpus == NULL && should_spread(workers))
+            kvreg_os_thread_spread(&transfer->threads[i], i);
         /* The threads that run already read it. */
         kvreg_os_mutex_lock(&transfer->queue_lock);
         transfer->workers++;

@@ -53,7 +53,8 @@ typedef struct kvreg_transfer kvreg_transfer;
 uint32_t kvreg_transfer_default_workers(void);
 
 /* Starts `workers` threads (1 to KVREG_WORKERS_MAX). `cpus` holds one CPU number for each, to pin it
- * there, or is NULL. */
+ * there, or is NULL: then they run anywhere, and where they are as many as the CPUs that the process
+ * may use, each on one of these. */
 kvreg_status kvreg_transfer_open(uint32_t workers, const int *cpus, kvreg_transfer **transfer,
                                  kvreg_error *error);
 

@@ -12,15 +12,19 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from kvreg._version import __version__
 from kvreg.replay.engine import Engine
+from kvreg.replay.plot import plot_sweep, require_matplotlib
 from kvreg.replay.report import Report, format_report, summarise
+from kvreg.replay.sweep import Sweep, SweepPoint, format_sweep
 from kvreg.replay.trace import Request, TraceError, read_trace
 from kvreg.replay.workload import generate_workload
 from kvreg.tiering import EVICTION_POLICIES
 from kvreg.tiering.sizes import parse_bytes
+
+Item = TypeVar("Item")
 
 EXIT_SUCCESS = 0
 EXIT_UNSOUND = 1
@@ -37,6 +41,9 @@ _REPLAY_EPILOG = (
     "repeats counts once. Bandwidths are 10^9 bytes a second from a job's submission to its "
     "end. Scheduler is the time in calls of the tier; wait, the time spent waiting for copies. "
     "A partial job served some of its blocks; a lost one never had a result. "
+    "A sweep (--sweep-capacity) replays the trace once for each capacity and eviction policy, "
+    "copies no block, and reports the prefix hit rate of both tiers, beside the optimum: what "
+    "the best policy could reach that knows the future. "
     "Exit codes: 0 success; 1 a block was corrupted or a job lost; 2 bad options or input; "
     "3 the report could not be written; 130 interrupted."
 )
@@ -112,9 +119,23 @@ def _add_replay_options(replay: argparse.ArgumentParser) -> None:
     )
     replay.add_argument(
         "--eviction-policy",
-        choices=EVICTION_POLICIES,
+        metavar="NAME[,NAME...]",
+        type=_policies,
         default="lru",
-        help="how the host tier chooses what to evict (default: %(default)s)",
+        help="how the host tier chooses what to evict: "
+        f"{', '.join(EVICTION_POLICIES)} (default: %(default)s); several for a sweep",
+    )
+    replay.add_argument(
+        "--sweep-capacity",
+        metavar="SIZE[,SIZE...]",
+        type=_sizes,
+        help="report prefix hits against these capacities of the host tier, and copy no block",
+    )
+    replay.add_argument(
+        "--plot",
+        metavar="FILE",
+        type=Path,
+        help="draw the sweep to this picture, whose ending says of what kind, such as .png",
     )
     replay.add_argument(
         "--limit",
@@ -135,6 +156,20 @@ def _size(text: str) -> int:
     return size
 
 
+def _sizes(text: str) -> list[int]:
+    return sorted({_size(size) for size in text.split(",")})
+
+
+def _policies(text: str) -> list[str]:
+    names = list(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in EVICTION_POLICIES:
+            raise argparse.ArgumentTypeError(
+                f"unknown eviction policy {name!r}; known are {', '.join(EVICTION_POLICIES)}"
+            )
+    return names
+
+
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and text.strip("0")):
         raise argparse.ArgumentTypeError(f"must be a number, 1 or more; got {text!r}")
@@ -146,7 +181,10 @@ def _count(text: str) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     try:
+        _check_together(options)
         requests = _requests(options.trace, options.limit)
+        if options.sweep_capacity is not None:
+            return _report_sweep(options, requests)
         engine = Engine(_tier_config(options), options.primary_blocks, options.block_bytes)
     except (ImportError, MemoryError, OSError, ValueError) as error:
         # The interpreter's own MemoryError has no text.
@@ -154,14 +192,64 @@ def _replay(options: argparse.Namespace) -> int:
         return EXIT_BAD_INPUT
     with engine:
         report = _run(engine, requests)
-    try:
-        _write(
-            json.dumps(dataclasses.asdict(report)) if options.json else format_report(report)
-        )
-    except OSError as error:
-        _complain(f"kvreg replay: error: cannot write the report: {error}")
+    text = json.dumps(dataclasses.asdict(report)) if options.json else format_report(report)
+    if not _report(text):
         return EXIT_NO_OUTPUT
     return EXIT_SUCCESS if report.is_sound else EXIT_UNSOUND
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuse options that do not go together.
+
+    Raises:
+        ValueError, ImportError: They do not, or what they need is not there.
+    """
+    sweeps = options.sweep_capacity is not None
+    if not sweeps and len(options.eviction_policy) > 1:
+        raise ValueError(
+            f"{len(options.eviction_policy)} eviction policies, "
+            f"{', '.join(options.eviction_policy)}: more than one needs --sweep-capacity"
+        )
+    if options.plot is not None and not sweeps:
+        raise ValueError(f"--plot {options.plot} draws a sweep: it needs --sweep-capacity")
+    if options.plot is not None:
+        require_matplotlib()
+    if sweeps and options.sweep_capacity[0] < options.block_bytes:
+        raise ValueError(
+            f"a capacity of {options.sweep_capacity[0]} bytes is less than one block of "
+            f"{options.block_bytes} bytes"
+        )
+
+
+def _report_sweep(options: argparse.Namespace, requests: Sequence[Request]) -> int:
+    """Sweep, draw and report; return the exit code."""
+    sweep = Sweep(
+        requests,
+        options.block_bytes,
+        options.primary_blocks,
+        options.sweep_capacity,
+        options.eviction_policy,
+    )
+    points: list[SweepPoint] = list(_with_progress(sweep.points(), "point", len(sweep)))
+    if options.plot is not None:
+        try:
+            plot_sweep(points, options.primary_blocks, options.plot)
+        except (OSError, ValueError) as error:
+            _complain(f"kvreg replay: error: cannot draw {options.plot}: {error}")
+            return EXIT_NO_OUTPUT
+    as_json = json.dumps([dataclasses.asdict(point) for point in points])
+    written = _report(as_json if options.json else format_sweep(points))
+    return EXIT_SUCCESS if written else EXIT_NO_OUTPUT
+
+
+def _report(text: str) -> bool:
+    """Write a report; complain and return False where that fails."""
+    try:
+        _write(text)
+    except OSError as error:
+        _complain(f"kvreg replay: error: cannot write the report: {error}")
+        return False
+    return True
 
 
 def _complain(text: str) -> None:
@@ -202,7 +290,7 @@ def _tier_config(options: argparse.Namespace) -> dict[str, Any]:
     config = {
         "type": "host",
         "capacity": options.host_capacity,
-        "eviction_policy": options.eviction_policy,
+        "eviction_policy": options.eviction_policy[0],
     }
     if options.num_threads is not None:
         config["num_threads"] = options.num_threads
@@ -211,17 +299,17 @@ def _tier_config(options: argparse.Namespace) -> dict[str, Any]:
 
 def _run(engine: Engine, requests: Sequence[Request]) -> Report:
     started = perf_counter()
-    for request in _with_progress(requests):
+    for request in _with_progress(requests, "request", len(requests)):
         engine.step(request)
     return summarise(engine, wall_s=perf_counter() - started)
 
 
-def _with_progress(requests: Sequence[Request]) -> Iterable[Request]:
+def _with_progress(items: Iterable[Item], unit: str, total: int) -> Iterable[Item]:
     if sys.stderr is None or not sys.stderr.isatty():
-        return requests
+        return items
     try:
         tqdm = importlib.import_module("tqdm")
     except ImportError:
-        return requests
-    bar: Iterable[Request] = tqdm.tqdm(requests, unit="request")
+        return items
+    bar: Iterable[Item] = tqdm.tqdm(items, unit=unit, total=total)
     return bar

@@ -1,6 +1,7 @@
 """Fixtures that several folders of tests share."""
 
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,15 @@ def pytest_addoption(parser):
 def long(request):
     """Whether to take minutes where a few seconds would do."""
     return request.config.getoption("--long")
+
+
+@pytest.fixture(scope="session")
+def production_trace():
+    """The public trace of a conversation service, where it lies beside the checkout."""
+    path = Path(__file__).parents[2] / "shared" / "traces" / "conversation_trace.jsonl"
+    if not path.exists():
+        pytest.skip(f"needs the trace {path}")
+    return path
 
 
 @contextmanager

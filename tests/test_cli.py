@@ -91,6 +91,64 @@ def test_each_eviction_policy_can_be_chosen(capsys):
     assert len(hits) == 3
 
 
+SWEEP = ["--block-bytes", "1KiB", "--primary-blocks", "100", "--limit", "300"]
+
+
+def test_a_sweep_reports_every_policy_at_every_capacity_beside_the_optimum(capsys, tmp_path):
+    picture = tmp_path / "sweep.svg"
+    options = ["--sweep-capacity", "1MiB,256KiB", "--eviction-policy", "lru,s3fifo,krl"]
+    points = replay_json(capsys, *SWEEP, *options, "--plot", str(picture))
+    assert [(p["host_blocks"], p["eviction_policy"]) for p in points] == [
+        (blocks, policy)
+        for blocks in (256, 1024)
+        for policy in ("lru", "s3fifo", "krl", "optimum")
+    ]
+    assert "<svg" in picture.read_text()
+    assert main(["replay", *SWEEP, *options]) == 0
+    assert "no block was copied" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--eviction-policy", "lru,krl"], ["lru, krl", "--sweep-capacity"]),
+        (["--plot", "a.png"], ["--plot a.png", "--sweep-capacity"]),
+        (["--sweep-capacity", "100B,1MiB"], ["100 bytes", "one block of 65536 bytes"]),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(capsys, options, parts):
+    assert main(["replay", *options]) == 2
+    assert_one_line_error(capsys, *parts)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--sweep-capacity", "1MiB,,2MiB"], ["--sweep-capacity", "''"]),
+        (["--sweep-capacity", "1MiB,0"], ["at least 1 byte", "'0'"]),
+    ],
+)
+def test_bad_lists_are_refused(capsys, options, parts):
+    with pytest.raises(SystemExit) as error:
+        main(["replay", *options])
+    assert error.value.code == 2
+    text = capsys.readouterr().err
+    assert all(part in text for part in parts)
+
+
+def test_a_plot_without_matplotlib_says_how_to_get_it(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["replay", "--sweep-capacity", "1MiB", "--plot", "a.png"]) == 2
+    assert_one_line_error(capsys, "matplotlib", "kvreg[cli]")
+
+
+def test_a_picture_that_cannot_be_drawn_is_an_error(capsys, tmp_path):
+    for name in ("a.oops", "missing/a.png"):
+        path = str(tmp_path / name)
+        assert main(["replay", *SWEEP, "--sweep-capacity", "1MiB", "--plot", path]) == 3
+        assert_one_line_error(capsys, path)
+
+
 @pytest.mark.usefixtures("host_tier")
 def test_limit_keeps_the_first_requests(capsys, trace):
     assert replay_json(capsys, *SMALL, "--limit", "2", trace)["requests"] == 2
@@ -203,7 +261,7 @@ def test_more_host_memory_than_the_machine_has_is_an_error(capsys):
         (["--host-capacity", "lots"], "KiB, MiB, GiB or TiB"),
         (["--primary-blocks", "0"], "1 or more; got '0'"),
         (["--num-threads", "two"], "1 or more; got 'two'"),
-        (["--eviction-policy", "psychic"], "choose from"),
+        (["--eviction-policy", "psychic"], "known are krl, lru, s3fifo"),
         (["--limit", "1.5"], "1 or more; got '1.5'"),
         (["--limit", "9" * 5000], "too many digits: 5000"),
         (["--unknown"], "unrecognized"),

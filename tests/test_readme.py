@@ -33,8 +33,8 @@ def test_there_are_examples_of_both_halves():
     assert "SecondaryTierFactory" in examples
 
 
-def test_the_trace_command_runs(tmp_path):
-    (command,) = [block.strip() for block in blocks("sh") if "replay TRACE" in block]
+@pytest.mark.parametrize("command", [b for b in blocks("sh") if "replay TRACE" in b])
+def test_a_trace_command_runs(command, tmp_path):
     trace = tmp_path / "trace.jsonl"
     trace.write_text('{"hash_ids": [0, 1, 2]}\n{"hash_ids": [0, 1, 3]}\n')
     arguments = command.replace("TRACE", str(trace)).split()
@@ -48,4 +48,9 @@ def test_the_trace_command_runs(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert '"lost_jobs": 0' in done.stdout
+    assert '"lost_jobs": 0' in done.stdout or "optimum" in done.stdout
+
+
+def test_there_are_trace_commands_of_both_kinds():
+    commands = [block for block in blocks("sh") if "replay TRACE" in block]
+    assert ["--sweep-capacity" in command for command in commands] == [False, True]

@@ -7,25 +7,17 @@
 #include "check.h"
 
 /* Keys of a random choice, each in the slot of its own number, are found while they are in and not
- * while they are out: against a plain array of flags. */
+ * while they are out: against a plain array of flags. From the same flags follows what each group
+ * has to count. */
 
-enum { SLOTS = 500, ROUNDS = 40000 };
+enum { SLOTS = 500, ROUNDS = 40000, ROUNDS_A_COUNT = 500 };
 
 static kvreg_slot slots[SLOTS];
 static kvreg_slot_rest rests[SLOTS];
-static kvreg_index_entry entries[2 * SLOTS];
+static kvreg_index_group groups[SLOTS];
 static uint8_t key_bytes[SLOTS][KVREG_KEY_MAX];
 static kvreg_key keys[SLOTS];
 static bool present[SLOTS];
-
-static kvreg_index new_index(uint64_t seed)
-{
-    memset(slots, 0, sizeof slots);
-    memset(entries, 0, sizeof entries);
-    memset(present, 0, sizeof present);
-    CHECK(kvreg_index_size(SLOTS) == 2 * SLOTS);
-    return (kvreg_index){ seed, kvreg_index_size(SLOTS), entries, slots, rests };
-}
 
 /* Keys of every length; those of one length differ in one byte, at any place. */
 static void make_keys(const kvreg_index *index)
@@ -39,10 +31,60 @@ static void make_keys(const kvreg_index *index)
     }
 }
 
+/* An empty index of the first `count` slots, and all keys. */
+static kvreg_index new_index(uint64_t seed, uint32_t count)
+{
+    kvreg_index index = { seed, kvreg_index_group_count(count), groups, slots, rests };
+    CHECK(index.group_count * KVREG_GROUP_PLACES > count && index.group_count <= SLOTS);
+    memset(slots, 0, sizeof slots);
+    memset(groups, 0, sizeof groups);
+    memset(present, 0, sizeof present);
+    make_keys(&index);
+    return index;
+}
+
+static uint32_t home_of(const kvreg_index *index, uint32_t key)
+{
+    return (uint32_t)((keys[key].hash >> 32) * index->group_count >> 32);
+}
+
+static bool group_lists(const kvreg_index_group *group, uint32_t slot)
+{
+    for (uint32_t place = 0; place < KVREG_GROUP_PLACES; place++) {
+        if (group->tags[place] != 0 && group->slots[place] == slot)
+            return true;
+    }
+    return false;
+}
+
+/* Every key that is present has one place, and each group between its home and that place counts
+ * it; nothing else is listed or counted. */
+static void check_groups(const kvreg_index *index)
+{
+    static uint32_t passed[SLOTS];
+    uint32_t listed = 0;
+    memset(passed, 0, sizeof passed);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        if (!present[i])
+            continue;
+        uint32_t at = home_of(index, i);
+        for (; !group_lists(&index->groups[at], i); at = (at + 1) % index->group_count)
+            CHECK(++passed[at] <= SLOTS);
+        listed++;
+    }
+    for (uint32_t at = 0; at < index->group_count; at++) {
+        CHECK(index->groups[at].passed == passed[at]);
+        for (uint32_t place = 0; place < KVREG_GROUP_PLACES; place++)
+            listed -= index->groups[at].tags[place] != 0;
+    }
+    CHECK(listed == 0);
+}
+
 static void check_all(const kvreg_index *index)
 {
     for (uint32_t i = 0; i < SLOTS; i++)
         CHECK(kvreg_index_find(index, &keys[i]) == (present[i] ? i : KVREG_NO_SLOT));
+    check_groups(index);
 }
 
 static void toggle(kvreg_index *index, uint32_t i)
@@ -54,47 +96,91 @@ static void toggle(kvreg_index *index, uint32_t i)
     present[i] = !present[i];
 }
 
-static void toggle_at_random(kvreg_index *index)
+static void remove_all(kvreg_index *index)
+{
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        if (present[i])
+            toggle(index, i);
+    }
+}
+
+/* Of the first `count` keys. */
+static void toggle_at_random(kvreg_index *index, uint32_t count)
 {
     for (int round = 0; round < ROUNDS; round++) {
-        toggle(index, (uint32_t)rand() % SLOTS);
+        toggle(index, (uint32_t)rand() % count);
         uint32_t probe = (uint32_t)rand() % SLOTS;
-        kvreg_index_prefetch_entry(index, keys[probe].hash);
+        kvreg_index_prefetch_group(index, keys[probe].hash);
         kvreg_index_prefetch_slot(index, keys[probe].hash);
         CHECK(kvreg_index_find(index, &keys[probe]) == (present[probe] ? probe : KVREG_NO_SLOT));
+        if (round % ROUNDS_A_COUNT == 0)
+            check_groups(index);
     }
+    check_all(index);
+    remove_all(index);
     check_all(index);
 }
 
 static void keys_are_found_while_they_are_in(void)
 {
     for (uint64_t seed = 0; seed < 4; seed++) {
-        kvreg_index index = new_index(seed * 0x123456789abcdef1u);
-        make_keys(&index);
-        toggle_at_random(&index);
+        kvreg_index index = new_index(seed * 0x123456789abcdef1u, SLOTS);
+        toggle_at_random(&index, SLOTS);
     }
 }
 
-static void keys_with_one_hash_are_told_apart(void)
+/* All keys at home in so few groups that most are passed on, round the end of the table. */
+static void keys_of_few_hashes_are_told_apart(void)
 {
-    kvreg_index index = new_index(1);
-    make_keys(&index);
-    for (uint32_t i = 0; i < SLOTS; i++)
-        keys[i].hash = i % 3 == 0 ? 0 : UINT64_MAX;
-    toggle_at_random(&index);
+    for (uint32_t hashes = 1; hashes <= 64; hashes *= 4) {
+        kvreg_index index = new_index(1, SLOTS);
+        for (uint32_t i = 0; i < SLOTS; i++)
+            keys[i].hash = (uint64_t)(UINT32_MAX / 8 * 7 + i % hashes * (UINT32_MAX / 512)) << 32;
+        toggle_at_random(&index, SLOTS);
+    }
 }
 
-static void a_full_table_wraps_around(void)
+/* The first and the last group, and tags from hashes with every byte zero and every byte full. */
+static void keys_of_the_least_and_the_greatest_hash_are_told_apart(void)
 {
-    kvreg_index index = new_index(2);
-    make_keys(&index);
+    kvreg_index index = new_index(2, SLOTS);
     for (uint32_t i = 0; i < SLOTS; i++)
-        keys[i].hash = UINT64_MAX - ((uint64_t)(i % 2) << 32);
-    for (uint32_t i = 0; i < SLOTS; i++)
-        toggle(&index, i);
+        keys[i].hash = i % 3 == 0 ? 0 : UINT64_MAX - ((uint64_t)(i % 2) << 32);
+    toggle_at_random(&index, SLOTS);
+}
+
+static void tables_of_any_size_hold_a_key_in_every_slot(void)
+{
+    for (uint32_t count = 1; count < 80; count++) {
+        kvreg_index index = new_index(count, count);
+        for (uint32_t i = 0; i < count; i++)
+            toggle(&index, i);
+        check_all(&index);
+        remove_all(&index);
+        check_all(&index);
+    }
+}
+
+static void a_key_is_missed_when_every_group_was_passed(void)
+{
+    enum { COUNT = 18 };
+    kvreg_index index = new_index(3, COUNT);
+    CHECK(index.group_count == 3);
+    /* So many keys at home in a group that it passes one on; then the others leave. */
+    uint32_t next = 0;
+    for (uint32_t at = 0; at < index.group_count; at++) {
+        uint32_t first = next;
+        do {
+            keys[next].hash = (uint64_t)(UINT32_MAX / 6 * (2 * at + 1)) << 32;
+            toggle(&index, next++);
+        } while (groups[at].passed == 0);
+        for (; first < next - 1; first++)
+            toggle(&index, first);
+    }
+    for (uint32_t at = 0; at < index.group_count; at++)
+        CHECK(groups[at].passed == 1);
     check_all(&index);
-    for (uint32_t i = 0; i < SLOTS; i++)
-        toggle(&index, (i * 7) % SLOTS);
+    remove_all(&index);
     check_all(&index);
 }
 
@@ -132,8 +218,10 @@ int main(void)
 {
     srand(1);
     RUN(keys_are_found_while_they_are_in);
-    RUN(keys_with_one_hash_are_told_apart);
-    RUN(a_full_table_wraps_around);
+    RUN(keys_of_few_hashes_are_told_apart);
+    RUN(keys_of_the_least_and_the_greatest_hash_are_told_apart);
+    RUN(tables_of_any_size_hold_a_key_in_every_slot);
+    RUN(a_key_is_missed_when_every_group_was_passed);
     RUN(other_seeds_give_other_hashes);
     RUN(hashes_of_counted_keys_are_spread);
     return check_end();

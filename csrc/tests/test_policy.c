@@ -21,6 +21,8 @@ typedef struct owner {
     void *state;
     uint32_t slots;
     enum place places[MOST_SLOTS];
+    uint64_t hashes[MOST_SLOTS];     /* of the blocks in the slots */
+    uint32_t now;
     uint32_t candidates[MOST_SLOTS]; /* slots taken out, the latest last */
     size_t candidate_count;
 } owner;
@@ -36,7 +38,12 @@ static owner open_policy(const kvreg_policy *policy, uint32_t slots)
 
 static void add(owner *own, uint32_t slot, uint64_t hash)
 {
-    own->policy->add(own->state, slot, hash);
+    kvreg_key key = { .hash = hash, .slot = KVREG_NO_SLOT };
+    own->policy->observe(own->state, &key, 1, &(kvreg_use){ .now = own->now }, true);
+    if (own->policy->admits != NULL && !own->policy->admits(own->state, &key, 0))
+        return;
+    own->policy->add(own->state, slot, &key);
+    own->hashes[slot] = hash;
     own->places[slot] = ORDERED;
 }
 
@@ -68,11 +75,43 @@ static void put_back(owner *own, size_t i)
     own->places[slot] = ORDERED;
 }
 
-static void evict(owner *own, size_t i, uint64_t hash)
+static void evict(owner *own, size_t i)
 {
     uint32_t slot = choose_candidate(own, i);
-    own->policy->evicted(own->state, slot, hash);
+    if (own->policy->evicted != NULL)
+        own->policy->evicted(own->state, slot, own->hashes[slot]);
     own->places[slot] = IDLE;
+}
+
+static size_t candidate_of(const owner *own, uint32_t slot)
+{
+    size_t i = 0;
+    while (own->candidates[i] != slot)
+        i++;
+    return i;
+}
+
+/* A request's use of some blocks, of which some are here. */
+static void observe(owner *own)
+{
+    kvreg_key keys[6];
+    kvreg_use use = { .request = (uint32_t)rand() % 4, .now = own->now, .whole = rand() % 2 };
+    size_t n = (size_t)rand() % 6;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t slot = (uint32_t)rand() % own->slots;
+        bool here = own->places[slot] != IDLE;
+        keys[i].slot = here ? slot : KVREG_NO_SLOT;
+        keys[i].hash = here ? own->hashes[slot] : (uint64_t)(rand() % 100) << 32;
+    }
+    own->now += rand() % 8 == 0 ? (uint32_t)rand() : (uint32_t)rand() % 100;
+    own->policy->observe(own->state, keys, n, &use, false);
+    for (size_t i = n; i-- > 0;) {
+        if (!keys[i].used)
+            continue;
+        if (own->places[keys[i].slot] == OUT)
+            put_back(own, candidate_of(own, keys[i].slot));
+        own->policy->use(own->state, keys[i].slot);
+    }
 }
 
 /* One call with a slot, of those that its place allows. */
@@ -80,7 +119,7 @@ static void do_something(owner *own, uint32_t slot)
 {
     uint64_t hash = (uint64_t)(rand() % 100) << 32;
     size_t count = own->candidate_count;
-    switch (rand() % 8) {
+    switch (rand() % 9) {
     case 0:
     case 1:
         take(own);
@@ -91,7 +130,7 @@ static void do_something(owner *own, uint32_t slot)
         break;
     case 3:
         if (count > 0)
-            evict(own, (size_t)rand() % count, hash);
+            evict(own, (size_t)rand() % count);
         break;
     case 4: /* a use of a candidate */
         if (count > 0) {
@@ -103,9 +142,12 @@ static void do_something(owner *own, uint32_t slot)
         break;
     case 5:
         if (own->places[slot] == ORDERED && rand() % 4 == 0) {
-            own->policy->remove(own->state, slot, hash);
+            own->policy->remove(own->state, slot, own->hashes[slot]);
             own->places[slot] = IDLE;
         }
+        break;
+    case 6:
+        observe(own);
         break;
     default:
         if (own->places[slot] == IDLE)
@@ -223,7 +265,7 @@ static void insert(int block)
     if (slot == SLOTS) {
         CHECK(take(&queues));
         slot = queues.candidates[0];
-        evict(&queues, 0, (uint32_t)block_of[slot]);
+        evict(&queues, 0);
     }
     block_of[slot] = block;
     add(&queues, slot, (uint32_t)block);
@@ -369,7 +411,7 @@ static void a_search_ends_although_every_block_was_used(void)
     CHECK(state != NULL);
     policy->init(state, SLOTS);
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
-        policy->add(state, slot, slot);
+        policy->add(state, slot, &(kvreg_key){ .hash = slot });
         for (int uses = 0; uses < 3; uses++)
             policy->use(state, slot);
     }

@@ -140,6 +140,9 @@ static void loads_go_before_stores_that_came_earlier(void)
     kvreg_transfer_submit(transfer, &first_load.transfer);
     kvreg_transfer_submit(transfer, &second_load.transfer);
     atomic_store(&held, false);
+    /* To close it would add the calling thread to the only worker. */
+    while (atomic_load(&order) < 4)
+        ;
     kvreg_transfer_close(transfer);
     CHECK(first_load.place == 1 && second_load.place == 2);
     CHECK(large_store.place == 3 && small_store.place == 4);

@@ -43,7 +43,8 @@ class Engine:
     All jobs of a step finish before the next step begins, so that results repeat.
 
     Args:
-        tier_config: What ``SecondaryTierFactory`` is to create.
+        tier_config: What ``SecondaryTierFactory`` is to create. The tier's clock tells when the
+            request came that is being served.
         primary_blocks: Rows of the primary tier.
         block_bytes: Length of a row.
 
@@ -67,10 +68,13 @@ class Engine:
         """Time spent waiting for copies."""
         self.jobs = JobLedger()
         self._next_job_id = 0
+        self._seconds = 0.0
         self._contents = BlockContents(block_bytes)
         self._primary = PrimaryTier(primary_blocks, block_bytes)
         self._tier = SecondaryTierFactory.create_secondary_tier(
-            tier_config, self._primary.blocks.data, offloading_spec=None
+            {**tier_config, "clock": lambda: self._seconds},
+            self._primary.blocks.data,
+            offloading_spec=None,
         )
 
     def __enter__(self) -> Engine:
@@ -88,6 +92,7 @@ class Engine:
     def step(self, request: Request) -> PrefixHits:
         """Serve ``request`` in a scheduler step of its own."""
         self.scheduler_ns.append(0)
+        self._seconds = request.seconds
         context = ReqContext(req_id=str(self.requests))
         self._timed(self._tier.on_new_request, context)
         hits = self._serve(self._keys(request), context)

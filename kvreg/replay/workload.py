@@ -20,8 +20,9 @@ def generate_workload() -> list[Request]:
     """Return the requests of the built-in workload, the same at each call.
 
     A fixed number of conversations is open at any time. Each request is the next turn of one of
-    them: the blocks of its turns so far, and new ones. With 1,000 blocks of primary tier and
-    4,096 of host tier, part of the prefixes is found in either, and both evict.
+    them: the blocks of its turns so far, and new ones. One comes a second, so that a turn
+    follows the one before after a minute and a half, on average. With 1,000 blocks of primary
+    tier and 4,096 of host tier, part of the prefixes is found in either, and both evict.
     """
     random = Random(_SEED)
     new_ids = itertools.count()
@@ -30,10 +31,10 @@ def generate_workload() -> list[Request]:
     ]
     conversations = [random.choice(system_prompts) for _ in range(_OPEN_CONVERSATIONS)]
     requests = []
-    for _ in range(_REQUESTS):
+    for second in range(_REQUESTS):
         chosen = random.randrange(_OPEN_CONVERSATIONS)
         hash_ids = conversations[chosen] + _take(new_ids, random.randint(*_TURN_BLOCKS))
-        requests.append(Request(hash_ids))
+        requests.append(Request(hash_ids, float(second)))
         ends = random.random() < _LAST_TURN_PROBABILITY
         conversations[chosen] = random.choice(system_prompts) if ends else hash_ids
     return requests

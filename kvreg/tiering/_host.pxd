@@ -168,7 +168,7 @@ cdef class NativeTier:
     cdef size_t _primary_rows
     cdef object _miss, _hit, _retry
     cdef object _job_result
-    cdef object _clock            # tells the time in seconds; None: the system's monotonic clock
+    cdef object _clock            # tells the time in seconds; None: the system's clock does
     cdef object _event            # makes an event of (keys, removed); None: no events are kept
     cdef str _rows_attribute      # of a job
     cdef bint _drops_fail         # a store that drops blocks has failed

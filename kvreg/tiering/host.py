@@ -41,6 +41,9 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         eviction_policy: ``"lru"`` gives up the least recently used block. ``"s3fifo"`` (Yang et
             al., "FIFO queues are all you need for cache eviction", SOSP 2023) soon gives up
             blocks that are not used again, and so keeps others from being pushed out by them.
+            ``"krl"`` weighs how often and how lately the keys were used, remembers keys whose
+            blocks are gone, and stores only what is likely to be used in time; made for
+            conversations, see ``docs/eviction.md``.
         verify: ``"crc32c"`` keeps a checksum of every block and checks it on load: a block
             whose bytes changed fails, and is forgotten.
         enable_kv_events: Keep the keys that are stored and removed for ``take_events``, which
@@ -55,8 +58,8 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             ``None``: where the system puts them.
         prefault: Take all of the memory from the machine soon, in the background, not when
             a store first writes to it. The constructor does not wait for it.
-        clock: Tells ``"krl"`` the time, in seconds. Default: the system's monotonic clock. Given
-            the times of a trace, the same calls have the same results.
+        clock: Tells ``"krl"`` the time, in seconds. Default: the system's monotonic clock.
+            Given the times of a trace, the same calls have the same results.
 
     Raises:
         TypeError, ValueError: A parameter has a value that is not allowed, or ``numa_node`` is

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -35,9 +34,12 @@ def read_interface() -> EngineInterface:
     Raises:
         UnknownInterfaceError: vLLM's interface is not one of those known; says where.
     """
-    for what, is_known in _facts():
-        if not is_known:
-            raise UnknownInterfaceError(f"this vLLM has another tier interface: {what}")
+    try:
+        strange = [what for what, is_known in _facts() if not is_known]
+    except (AttributeError, TypeError, ValueError) as error:
+        strange = [str(error)]
+    if strange:
+        raise UnknownInterfaceError(f"this vLLM has another tier interface: {strange[0]}")
     results = offload.LookupResult
     return EngineInterface(
         lookup_results=(results.MISS, results.HIT, results.RETRY),
@@ -50,16 +52,16 @@ def read_interface() -> EngineInterface:
 
 def takes(of: Callable[..., object], name: str) -> bool:
     """Whether a function, or a class's constructor, has a parameter of this name."""
-    return name in inspect.signature(of).parameters
+    return name in _parameters(of)
 
 
 def _facts() -> list[tuple[str, bool]]:
     tier = tiering.SecondaryTierManager
-    job = _field_names(tiering.TransferJob)
-    result = _field_names(tiering.JobResult)
-    event = _field_names(offload.OffloadingEvent)
-    register = list(inspect.signature(SecondaryTierFactory.register_tier).parameters)
-    constructor = list(inspect.signature(tier).parameters)
+    constructor = _parameters(tier)
+    job = _parameters(tiering.TransferJob)
+    result = _parameters(tiering.JobResult)
+    event = _parameters(offload.OffloadingEvent)
+    register = _parameters(SecondaryTierFactory.register_tier)
     unknown = sorted(tier.__abstractmethods__ - _METHODS_OF_THE_TIER)
     return [
         (f"a tier must define {', '.join(unknown)}", not unknown),
@@ -87,16 +89,18 @@ def _facts() -> list[tuple[str, bool]]:
             {"MISS", "HIT", "RETRY"} <= set(offload.LookupResult.__members__),
         ),
         ("there is no medium CPU", "CPU" in offload.Medium.__members__),
+        ("its metrics have no counters", hasattr(offload, "OffloadingCounterMetadata")),
+        ("its metrics have no gauges", hasattr(offload, "OffloadingGaugeMetadata")),
     ]
 
 
-def _field_names(of: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(of)]
+def _parameters(of: Callable[..., object]) -> list[str]:
+    return list(inspect.signature(of).parameters)
 
 
 def _rows_attribute() -> str:
     """Return where a job has its rows: ``chunk_ids``, up to 0.29 ``block_ids``; or nothing."""
-    names = {"chunk_ids", "block_ids"} & set(_field_names(tiering.TransferJob))
+    names = {"chunk_ids", "block_ids"} & set(_parameters(tiering.TransferJob))
     return names.pop() if len(names) == 1 else ""
 
 

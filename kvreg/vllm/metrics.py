@@ -60,13 +60,14 @@ _COUNTERS = (
     ),
     _Metric(
         "dropped_chunks",
-        "Chunks that were not stored for lack of room: the job alone fills the tier "
-        "(oversized), or what is there was promised to a request (promised) or was being "
-        "copied (busy).",
+        "Chunks that were not stored: the job alone fills the tier (oversized), what is there "
+        "was promised to a request (promised) or was being copied (busy), or the eviction "
+        "policy did not admit them (declined).",
         {
             "oversized": "blocks_dropped_oversized",
             "promised": "blocks_dropped_promised",
             "busy": "blocks_dropped_busy",
+            "declined": "blocks_declined",
         },
     ),
     _Metric(

@@ -30,14 +30,11 @@ def _register_tier() -> None:
     try:
         interface = importlib.import_module("kvreg.vllm.interface")
         interface.read_interface()
-    except (ImportError, AttributeError) as error:
-        logger.warning("the tier type 'kvreg' is not available: %s", error)
-        return
-    try:
         interface.SecondaryTierFactory.register_tier(
             "kvreg", "kvreg.vllm.tier", "HostMemoryTierManager"
         )
-    except ValueError as error:
+    except (ImportError, ValueError) as error:
+        # A ValueError: another package has registered the name.
         logger.warning("the tier type 'kvreg' is not available: %s", error)
 
 

@@ -29,22 +29,33 @@ class BoundedSet:
                 self.policy.use(block)
 
     def store(self, blocks, spared, use):
-        """Add those that are not here and that the policy admits; return how many came."""
+        """Add what is not here and what the policy admits.
+
+        Return how many blocks came, and whether there was room for all.
+        """
         present = self.ids & set(blocks)
         told = self.policy.observe(blocks, use)
-        new = []
+        admitted = {
+            block
+            for i, block in enumerate(blocks)
+            if self.policy.admits(block, len(self.ids), i)
+        }
+        new = set()
+        for block in blocks:
+            if block in present or block not in admitted:
+                continue
+            if not self.make_room(spared):
+                break
+            self.ids.add(block)
+            new.add(block)
         for i, block in reversed(list(enumerate(blocks))):
-            if block in present:
-                if i in told:
-                    self.policy.use(block)
-            elif self.policy.admits(block, len(self.ids)):
-                if not self.make_room(spared):
-                    if not new:
-                        continue
-                    self.remove(new.pop(0))
-                self.add(block)
-                new.append(block)
-        return len(new)
+            if block in new:
+                self.policy.add(block, i)
+            elif block not in present:
+                self.policy.miss(block, i)
+            elif i in told:
+                self.policy.use(block)
+        return len(new), admitted <= self.ids
 
     def make_room(self, spared):
         """Say whether one more fits, if need be in place of one that is not spared."""
@@ -56,10 +67,6 @@ class BoundedSet:
         self.ids.remove(victim)
         self.evictions += 1
         return True
-
-    def remove(self, block):
-        self.ids.remove(block)
-        self.policy.remove(block)
 
     def add(self, block):
         self.ids.add(block)
@@ -87,6 +94,7 @@ class Simulation:
         self.requests += 1
         part = Use(self.requests, math.floor(seconds * 16), whole=False)
         whole = dataclasses.replace(part, whole=True)
+        placing = dataclasses.replace(part, placing=True)
         blocks = list(dict.fromkeys(request_ids))[: self.primary.size]
         in_primary, promised = self._prefix(blocks)
         computed = blocks[in_primary + len(promised) :]
@@ -97,7 +105,7 @@ class Simulation:
         if "before" in self.touches:
             self.host.use(blocks, whole)
         if computed:
-            self._store(computed, promised, part)
+            self._store(computed, promised, placing)
         if "after" in self.touches:
             self.host.use(blocks, whole)
         self.host.policy.end_step()
@@ -122,5 +130,6 @@ class Simulation:
         self.primary.use(blocks)
 
     def _store(self, computed, promised, use):
-        self.stored += self.host.store(computed, {*computed, *promised}, use)
-        self.short_stores += any(block not in self.host for block in computed)
+        stored, had_room = self.host.store(computed, {*computed, *promised}, use)
+        self.stored += stored
+        self.short_stores += not had_room

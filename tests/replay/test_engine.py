@@ -1,5 +1,4 @@
 from itertools import islice
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +13,6 @@ from tests.tiering.policy_models import POLICY_MODELS
 
 every_policy = pytest.mark.parametrize("policy", POLICY_MODELS)
 BLOCK_BYTES = 64
-REAL_TRACE = Path(__file__).parents[3] / "shared" / "traces" / "conversation_trace.jsonl"
 
 
 def engine(primary_blocks, host_blocks, **parameters):
@@ -32,7 +30,7 @@ def assert_agrees_with_simulation(requests, primary_blocks, host_blocks, policy)
     simulation = Simulation(primary_blocks, host_blocks, policy)
     with engine(primary_blocks, host_blocks, eviction_policy=policy) as served:
         for request in requests:
-            assert served.step(request) == simulation.serve(request.hash_ids)
+            assert served.step(request) == simulation.serve(request.hash_ids, request.seconds)
         assert served.evictions == simulation.host.evictions
         assert served.jobs.stored.bytes == simulation.stored * BLOCK_BYTES
         assert served.jobs.loaded.bytes == simulation.loaded * BLOCK_BYTES
@@ -48,7 +46,11 @@ def assert_agrees_with_simulation(requests, primary_blocks, host_blocks, policy)
 @every_policy
 @given(
     requests=st.lists(
-        st.lists(st.integers(0, 9), max_size=8).map(lambda ids: Request(tuple(ids))),
+        st.builds(
+            Request,
+            st.lists(st.integers(0, 9), max_size=8).map(tuple),
+            st.sampled_from([0.0, 0.5, 40.0, 4000.0]),
+        ),
         max_size=30,
     ),
     primary_blocks=st.integers(1, 6),
@@ -68,9 +70,8 @@ def test_prefix_hits_of_the_built_in_workload_agree_with_the_simulation(policy):
 
 @pytest.mark.usefixtures("host_tier")
 @every_policy
-@pytest.mark.skipif(not REAL_TRACE.exists(), reason=f"needs the trace {REAL_TRACE}")
-def test_prefix_hits_of_a_production_trace_agree_with_the_simulation(policy):
-    requests = read_trace(REAL_TRACE, limit=1000)
+def test_prefix_hits_of_a_production_trace_agree_with_the_simulation(production_trace, policy):
+    requests = read_trace(production_trace, limit=1000)
     simulation = assert_agrees_with_simulation(requests, 200, 3000, policy)
     assert simulation.loaded > 0
     assert simulation.host.evictions > 0

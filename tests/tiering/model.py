@@ -120,7 +120,7 @@ class ModelTier(SecondaryTierManager):
         self._check_job(job_metadata)
         job_keys = list(job_metadata.keys)
         present = set(job_keys) & set(self.blocks)
-        used = self._observe(job_keys, job_metadata.req_context, whole=False)
+        used = self._observe(job_keys, job_metadata.req_context, placing=True)
         placed, declined = self._place(job_keys, present, used)
         self.declined += len(declined)
         dropped = sum(
@@ -140,7 +140,7 @@ class ModelTier(SecondaryTierManager):
         for _, _, block in copies:
             block.pins += 1
         self.absent += len(job_keys) - len(copies)
-        used = self._observe(job_keys, job_metadata.req_context, whole=False)
+        used = self._observe(job_keys, job_metadata.req_context)
         for i in reversed(ready):
             if i in used:
                 self.policy.use(job_keys[i])
@@ -282,40 +282,43 @@ class ModelTier(SecondaryTierManager):
     def _is_ready(self, key):
         return key in self.blocks and self.blocks[key].data is not None
 
-    def _observe(self, keys, req_context, whole):
+    def _observe(self, keys, req_context, whole=False, placing=False):
         request = None if req_context is None else req_context.req_id
         tick = math.floor(self.clock() * 16)
-        return self.policy.observe(list(keys), Use(request, tick, whole))
+        return self.policy.observe(list(keys), Use(request, tick, whole, placing))
 
     def _place(self, job_keys, present, used):
-        """Make the absent keys' blocks, tail first: the head of a prefix must outlive its tail.
+        """Make the absent keys' blocks, head first; then use all, tail first.
 
-        Return the first position of each key that got a block, and the positions declined.
+        The head of a prefix must outlive its tail. Return the first position of each key that
+        got a block, and the positions declined.
         """
-        placed, declined = {}, set()
+        declined = {
+            i
+            for i, key in enumerate(job_keys)
+            if key not in present and not self.policy.admits(key, len(self.blocks), i)
+        }
+        placed = {}
+        for i, key in enumerate(job_keys):
+            if key in self.blocks or i in declined:
+                continue
+            if not self._make_room(set(job_keys)):
+                break
+            self.blocks[key] = Block()
+            placed[i] = key
+        added = set()
         for i, key in reversed(list(enumerate(job_keys))):
-            if key in present:
+            if i in declined or key not in self.blocks:
+                self.policy.miss(key, i)
+            elif key in present:
                 if i in used:
                     self.policy.use(key)
-            elif key in self.blocks:
-                placed = {i: key} | {at: other for at, other in placed.items() if other != key}
+            elif key in added:
                 self.policy.use(key)
-            elif not self.policy.admits(key, len(self.blocks)):
-                declined.add(i)
-            elif self._make_room(set(job_keys)) or self._give_up_tail(placed):
-                self.blocks[key] = Block()
-                placed[i] = key
-                self.policy.add(key)
+            else:
+                self.policy.add(key, i)
+                added.add(key)
         return placed, declined
-
-    def _give_up_tail(self, placed):
-        """Take back the last block that the store has made; tell whether there was one."""
-        if placed:
-            key = placed.pop(max(placed))
-            del self.blocks[key]
-            self.policy.remove(key)
-            return True
-        return False
 
     def _make_room(self, own_keys):
         """Evict a block if no slot is free; tell whether one is free now."""

@@ -2,7 +2,8 @@
 
 A policy orders the blocks that were added. ``evict`` takes out the first in its order that may
 go, and says which; None: no block may. ``observe`` learns of all keys that a request uses, and
-returns the positions of those of whose blocks it wants to be told the ``use``.
+returns the positions of those of whose blocks it wants to be told the ``use``. Of keys that are
+``placing``, each without a block is then added or missed, by its position.
 """
 
 import math
@@ -16,8 +17,11 @@ class PolicyModel:
     def observe(self, keys, use):
         return range(len(keys))
 
-    def admits(self, key, used):
+    def admits(self, key, used, position):
         return True
+
+    def miss(self, key, position):
+        pass
 
     def end_step(self):
         pass
@@ -27,7 +31,7 @@ class LruModel(PolicyModel):
     def __init__(self, slots):
         self.order = {}  # least recent first
 
-    def add(self, key):
+    def add(self, key, position=None):
         self.order[key] = None
 
     def use(self, key):
@@ -56,7 +60,7 @@ class S3FifoModel(PolicyModel):
         self.uses = {}  # of each block, at most 3 that are not yet honoured
         self.queue_of = {}
 
-    def add(self, key):
+    def add(self, key, position=None):
         self.uses[key] = 0
         if key in self.ghosts:
             self.ghosts[self.ghosts.index(key)] = None
@@ -122,6 +126,7 @@ class Use:
     request: object  # None: not known
     tick: int
     whole: bool  # the keys are all of the request's
+    placing: bool = False  # each key without a block will be added or missed
 
 
 @dataclass
@@ -155,16 +160,23 @@ class KrlModel(PolicyModel):
         self.inflation = None  # None: no block was evicted
         self.margin = 0
         self.returns = [0] * len(EDGES)
+        self.request = None  # the last one
+        self.new = {}  # of the keys observed last: position -> the node of one that had none
 
     def observe(self, keys, use):
         self._tell_time(use.tick)
+        self.new, self.request = {}, use.request
         known = self._known_prefix(keys, use)
         is_private = known >= 2 and self._node(keys[known - 1]).count < 36
         to_be_told = set()
         for i, key in reversed(list(enumerate(keys))):
             rank = 8 * (i - known) // (len(keys) - known) if i >= known else 0
             first_count = max(-24, (-16 if is_private else 0) - rank)
-            if self._observe_key(key, use, first_count):
+            if self._node(key) is None:
+                self.new[i] = Node(self.now, first_count, use.request)
+                if not use.placing:
+                    self.miss(key, i)
+            elif self._observe_key(key, use, first_count):
                 to_be_told.add(i)
         return to_be_told
 
@@ -175,15 +187,20 @@ class KrlModel(PolicyModel):
             del self._list_of(key)[key]
         self._list_of(key)[key] = None
 
-    def admits(self, key, used):
-        is_full = self.slots - used <= self.slots // 100 * 2
-        if self.inflation is None or not is_full or not self.margin or key not in self.ghosts:
+    def admits(self, key, used, position):
+        is_full = (self.slots - used) * 100 <= self.slots * 2
+        if self.inflation is None or not is_full or not self.margin:
             return True
-        return self.now + self._credit(self.ghosts[key]) - self.inflation >= self.margin
+        node = self.ghosts.get(key) or self._new(position)
+        return self.now + self._credit(node) - self.inflation >= self.margin
 
-    def add(self, key):
-        self.nodes[key] = self.ghosts.pop(key, None) or Node(self.now, -24, None)
+    def add(self, key, position):
+        self.nodes[key] = self.ghosts.pop(key, None) or self._new(position)
         self._list_of(key)[key] = None
+
+    def miss(self, key, position):
+        if key not in self.ghosts:
+            self._add_ghost(key, self._new(position))
 
     def remove(self, key):
         if key in self.passed_over:
@@ -231,9 +248,6 @@ class KrlModel(PolicyModel):
     def _observe_key(self, key, use, first_count):
         """Count a use; tell whether the block's place is for the owner to change."""
         node = self._node(key)
-        if node is None:
-            self._add_ghost(key, Node(self.now, first_count, use.request))
-            return False
         if self._is_counted(node, use):
             return use.whole and node.fresh and self._renew(key, node, first_count)
         ticks = self.now - node.tick
@@ -259,7 +273,7 @@ class KrlModel(PolicyModel):
             self.passed_over.remove(key)
             return key
         while fronts := [next(iter(keys)) for keys in self.lists if keys]:
-            key = min(fronts, key=lambda key: self._worth(self.nodes[key]))
+            key = min(reversed(fronts), key=lambda key: self._worth(self.nodes[key]))
             del self._list_of(key)[key]
             if may_go(key):
                 return key
@@ -270,6 +284,10 @@ class KrlModel(PolicyModel):
         if len(self.ghosts) == self.ghost_room:
             del self.ghosts[next(iter(self.ghosts))]
         self.ghosts[key] = node
+
+    def _new(self, position):
+        # A key without a node here had a ghost, which others have pushed out since.
+        return self.new.get(position) or Node(self.now, -24, self.request)
 
     def _node(self, key):
         return self.nodes.get(key) or self.ghosts.get(key)

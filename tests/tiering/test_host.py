@@ -296,7 +296,7 @@ def test_a_block_whose_bytes_changed_fails_alone_and_is_forgotten():
     driver = HostDriver(slots=8, verify="crc32c", enable_kv_events=True)
     driver.store("abcd")
     driver.primary[:] = 0
-    flip_a_bit_of_the_tier(driver.tier, "c", "d")
+    flip_a_bit_of_the_tier(driver.tier, "c", "a")
     assert driver.look("c") is HIT
     result = driver.load("abcd")
     assert not result.success
@@ -316,7 +316,7 @@ def test_a_block_whose_bytes_changed_is_loaded_where_nobody_verifies():
     driver = HostDriver(slots=8)
     driver.store("cd")
     driver.primary[:] = 0
-    flip_a_bit_of_the_tier(driver.tier, "c", "d")
+    flip_a_bit_of_the_tier(driver.tier, "c", "c")
     assert driver.load("c").success
     assert driver.rows_as_letters(1) == "?"
     driver.tier.shutdown()

@@ -7,8 +7,8 @@ import os
 class TierMemory:
     """Finds a tier's slots by a block that nothing else in memory is like.
 
-    The block was the last of the first job that stored in the tier: it is in the first slot, which
-    begins a page. Each block to flip must be told from the others by its bytes as well.
+    The block was the first that was stored in the tier: it is in the first slot, which begins a
+    page. Each block to flip must be told from the others by its bytes as well.
     """
 
     def __init__(self, tier, first_block):

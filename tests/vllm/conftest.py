@@ -10,8 +10,8 @@ import pytest
 
 from kvreg.vllm import plugin
 
-# Before torch is imported. OpenMP's threads spin while they wait for one another, for long where
-# one of them has no CPU because the machine does other things as well.
+# Before torch is imported. OpenMP's threads spin while they wait for one another, which
+# takes long where one of them gets no CPU.
 os.environ.update(OMP_NUM_THREADS="1", VLLM_CPU_OMP_THREADS_BIND="nobind")
 
 if importlib.util.find_spec("vllm") is None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import subprocess
 import sys
 from abc import abstractmethod
 from importlib.metadata import entry_points
@@ -40,6 +41,28 @@ def test_it_registers_the_tier_once_and_says_nothing(unregistered, caplog):
     assert caplog.records == []
 
 
+def test_registering_imports_little_of_vllm_and_does_not_touch_the_gpu(tmp_path):
+    code = """if True:
+        import sys
+        import vllm
+        from kvreg.vllm import plugin
+
+        plugin._register_tier()
+        import torch
+
+        print(torch.cuda.is_initialized(), "vllm.config" in sys.modules)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "False False"
+
+
 def test_the_class_can_be_named_by_its_module_without_the_plugin(unregistered):
     tier = {"type": "HostMemoryTierManager", "module_path": "kvreg.vllm"}
     assert SecondaryTierFactory.get_tier_class(tier) is HostMemoryTierManager
@@ -74,6 +97,7 @@ STRANGE = {
     "an event has": (base, "OffloadingEvent", fields_but(base.OffloadingEvent, "medium")),
     "a lookup answers": (base, "LookupResult", base.OffloadPolicy),
     "there is no medium CPU": (base, "Medium", base.OffloadPolicy),
+    "5 is not a callable object": (tiering, "TransferJob", 5),
     "a tier type is registered with": (
         interface.SecondaryTierFactory,
         "register_tier",

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -158,6 +159,7 @@ def test_every_parameter_of_the_host_tier_is_taken():
         "huge_pages": "off",
         "numa_node": None,
         "prefault": True,
+        "clock": time.monotonic,
     }
     named = set(inspect.signature(HostMemoryTier).parameters) - own
     assert named <= set(values)

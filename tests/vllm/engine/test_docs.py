@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from kvreg.tiering import HostMemoryTier
+from kvreg.tiering import EVICTION_POLICIES, HostMemoryTier
 from kvreg.vllm import HostMemoryTierManager
 from tests.vllm.engine.cpu_offloading_spec import CpuTieringSpec
 from tests.vllm.engine.small_engine import CHUNKS, PROMPT_TOKENS, PROMPTS, running_engine
@@ -181,9 +181,20 @@ def test_the_table_of_parameters_has_them_all():
         *inspect.signature(HostMemoryTier).parameters,
         *inspect.signature(HostMemoryTierManager).parameters,
     }
-    given = {"offloading_spec", "primary_kv_view", "tier_type", "backpressure_detector"}
-    documented = first_column("parameter")
-    assert sorted(documented) == sorted(taken - given - {"host_parameters"} | {"backpressure"})
+    not_in_json = {
+        "offloading_spec",
+        "primary_kv_view",
+        "tier_type",
+        "backpressure_detector",
+        "host_parameters",
+        "clock",
+    }
+    assert sorted(first_column("parameter")) == sorted(taken - not_in_json | {"backpressure"})
+
+
+def test_the_eviction_policies_are_those_there_are():
+    (line,) = (line for line in DOCS.splitlines() if line.startswith("| `eviction_policy` |"))
+    assert re.findall(r'`"(\w+)"`', line) == sorted(EVICTION_POLICIES, key=line.index)
 
 
 def test_the_table_of_metrics_has_them_all():

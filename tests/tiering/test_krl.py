@@ -1,0 +1,115 @@
+"""KRL on real traffic: the plain-Python policy, and the native tier that must equal it."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from kvreg.replay.trace import read_trace
+from kvreg.tiering import (
+    HostMemoryTier,
+    LookupResult,
+    ReqContext,
+    ScheduleEndContext,
+    TransferJob,
+)
+from tests.replay.simulation import BoundedSet
+from tests.tiering.policy_models import Use
+
+
+class PlainTier:
+    """One tier of `slots` blocks, by the policy's model."""
+
+    def __init__(self, slots):
+        self.blocks = BoundedSet(slots, "krl")
+
+    def serve(self, name, ids, seconds):
+        """Use the request's blocks, then store those behind its prefix; return its hits."""
+        hits = next((i for i, block in enumerate(ids) if block not in self.blocks), len(ids))
+        tick = int(seconds * 16)
+        self.blocks.use(ids, Use(name, tick, whole=True))
+        self.blocks.store(ids[hits:], set(ids), Use(name, tick, whole=False, placing=True))
+        self.blocks.policy.end_step()
+        return hits
+
+    def residents(self):
+        return self.blocks.ids
+
+
+class NativeTier:
+    """The same by the native tier, over blocks of one byte."""
+
+    def __init__(self, slots, rows):
+        self.seconds = 0.0
+        self.ids_of_keys = {}
+        self.jobs = 0
+        self.tier = HostMemoryTier(
+            None,
+            np.zeros((rows, 1), np.uint8).data,
+            "host",
+            capacity=slots,
+            num_threads=1,
+            eviction_policy="krl",
+            clock=lambda: self.seconds,
+        )
+
+    def key(self, block):
+        key = hashlib.sha256(str(block).encode()).digest()
+        self.ids_of_keys[key] = block
+        return key
+
+    def serve(self, name, ids, seconds):
+        self.seconds = seconds
+        context, keys = ReqContext(name), [self.key(block) for block in ids]
+        hits = next((i for i, key in enumerate(keys) if not self.has(key)), len(keys))
+        self.tier.touch(keys, context)
+        self.jobs += 1
+        rows = range(len(keys) - hits)
+        self.tier.submit_store(TransferJob(self.jobs, keys[hits:], rows, False, context))
+        self.tier.drain_jobs()
+        self.tier.get_finished_jobs()
+        self.end_step()
+        return hits
+
+    def has(self, key):
+        return self.tier.lookup(key, ReqContext("")) is LookupResult.HIT
+
+    def residents(self):
+        found = {block for key, block in self.ids_of_keys.items() if self.has(key)}
+        self.end_step()
+        return found
+
+    def end_step(self):
+        self.tier.on_schedule_end(ScheduleEndContext((), ()))
+
+
+@pytest.fixture(scope="module")
+def requests(production_trace):
+    return [
+        (str(i), list(dict.fromkeys(request.hash_ids)), request.seconds)
+        for i, request in enumerate(read_trace(production_trace))
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("slots", "rate"),
+    [
+        (500, 0.0704),
+        (1000, 0.0887),
+        (3000, 0.1404),
+        (10000, 0.2372),
+        (30000, 0.3326),
+        (60000, 0.3589),
+    ],
+)
+def test_both_serve_a_production_trace_alike(requests, slots, rate):
+    plain, native = PlainTier(slots), NativeTier(slots, max(len(ids) for _, ids, _ in requests))
+    hits = 0
+    for i, request in enumerate(requests):
+        found = plain.serve(*request)
+        assert native.serve(*request) == found
+        hits += found
+        if i % 2000 == 0 or i == len(requests) - 1:
+            assert native.residents() == plain.residents()
+    assert hits / sum(len(ids) for _, ids, _ in requests) == pytest.approx(rate, abs=5e-5)
