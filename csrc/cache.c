@@ -348,6 +348,17 @@ kvreg_found kvreg_cache_lookup(kvreg_cache *cache, kvreg_key *key)
     return found;
 }
 
+/* Counts keys as used whose slots were searched for, tail first. Blocks that are being written too:
+ * the policy has observed them, and those set aside wait for their use. */
+static void observe_and_use(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by)
+{
+    cache->policy->observe(cache->policy_state, keys, n, by, false);
+    for (size_t i = n; i-- > 0;) {
+        if (keys[i].slot != KVREG_NO_SLOT)
+            use(cache, &keys[i]);
+    }
+}
+
 void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by)
 {
     hash_all(cache, keys, n);
@@ -356,11 +367,7 @@ void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvre
         prefetch_ahead(cache, keys, n, i);
         keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
     }
-    cache->policy->observe(cache->policy_state, keys, n, by, false);
-    for (size_t i = n; i-- > 0;) {
-        if (keys[i].slot != KVREG_NO_SLOT)
-            use(cache, &keys[i]);
-    }
+    observe_and_use(cache, keys, n, by);
     unlock(cache);
 }
 
@@ -537,9 +544,7 @@ bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n, const
         blocks[(*found)++] = (kvreg_cache_block){ slot, (uint32_t)i };
     }
     if (reserved) {
-        cache->policy->observe(cache->policy_state, keys, n, by, false);
-        for (size_t i = *found; i-- > 0;)
-            use(cache, &keys[blocks[i].key]);
+        observe_and_use(cache, keys, n, by);
         cache->region->stats.absent += n - *found;
         release_events(cache, n - *found);
     }

@@ -13,12 +13,17 @@ static kvreg_cache cache;
 static void *region;
 static size_t region_bytes;
 
-static void open_watched_cache(uint32_t slots, bool watched)
+static void open_cache_with(const kvreg_policy *policy, uint32_t slots, bool watched)
 {
-    region_bytes = kvreg_cache_region_bytes(slots, &kvreg_policy_lru);
+    region_bytes = kvreg_cache_region_bytes(slots, policy);
     region = kvreg_os_map(region_bytes);
     CHECK(region != NULL);
-    kvreg_cache_init(&cache, region, slots, &kvreg_policy_lru, watched);
+    kvreg_cache_init(&cache, region, slots, policy, watched);
+}
+
+static void open_watched_cache(uint32_t slots, bool watched)
+{
+    open_cache_with(&kvreg_policy_lru, slots, watched);
 }
 
 static void open_cache(uint32_t slots)
@@ -398,6 +403,21 @@ static void events_of_long_keys_are_whole(void)
     close_cache();
 }
 
+static void a_block_that_a_load_did_not_find_ready_is_used(void)
+{
+    open_cache(3);
+    size_t dropped;
+    CHECK(begin_store("a", &dropped) == 1);
+    kvreg_cache_block a = blocks[0];
+    CHECK(store("b") == 0 && store("c") == 0);
+    /* The search for a victim passes a over. */
+    CHECK(store("d") == 0 && look('b') == KVREG_MISS);
+    CHECK(begin_load("a") == 0);
+    kvreg_cache_end_store(&cache, &a.slot, 1);
+    CHECK(store("e") == 0 && holds("ade"));
+    close_cache();
+}
+
 /* KRL's ghosts, which are as many as slots and at least 32,768, come on top. */
 static void metadata_is_at_most_128_bytes_a_slot(void)
 {
@@ -423,6 +443,7 @@ static void unknown_policies_are_refused_with_the_names_there_are(void)
 int main(void)
 {
     RUN(a_block_is_a_hit_only_when_it_is_complete);
+    RUN(a_block_that_a_load_did_not_find_ready_is_used);
     RUN(the_tail_of_a_prefix_is_evicted_first);
     RUN(touch_and_load_change_recency_and_lookup_does_not);
     RUN(a_store_that_does_not_fit_keeps_the_head);

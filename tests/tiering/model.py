@@ -141,9 +141,9 @@ class ModelTier(SecondaryTierManager):
             block.pins += 1
         self.absent += len(job_keys) - len(copies)
         used = self._observe(job_keys, job_metadata.req_context)
-        for i in reversed(ready):
-            if i in used:
-                self.policy.use(job_keys[i])
+        for i, key in reversed(list(enumerate(job_keys))):
+            if i in used and key in self.blocks:
+                self.policy.use(key)
         self._start(job_metadata, copies, success=len(copies) == len(job_keys))
 
     def get_finished_jobs(self):
