@@ -306,6 +306,8 @@ class ModelTier(SecondaryTierManager):
                 break
             self.blocks[key] = Block()
             placed[i] = key
+        # Those that were declined where they came again share the block.
+        declined = {i for i in declined if job_keys[i] not in self.blocks}
         added = set()
         for i, key in reversed(list(enumerate(job_keys))):
             if i in declined or key not in self.blocks:
