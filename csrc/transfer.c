@@ -130,8 +130,8 @@ static void *work(void *argument)
 }
 
 /* Whether there is no CPU to spare for the system to move a worker to: then it may leave two on one
- * for many milliseconds while another is idle. A quota spares CPUs: it says how much time they give,
- * not which they are, and every process that it bounds would choose the first ones. */
+ * for many milliseconds while another is idle. A quota spares CPUs: it says how much time they
+ * give, not which they are, and every process that it bounds would choose the first ones. */
 static bool should_spread(uint32_t workers)
 {
     return workers > 1 && workers >= kvreg_os_allowed_cpus();

@@ -437,8 +437,8 @@ static bool admits_new(owner *own, uint64_t hash)
     return own->policy->admits(own->state, &key, own->slots);
 }
 
-/* A full cache whose one block was used a minute apart often enough to learn from, and that has
- * evicted a block that is worth as much as a new one. */
+/* A cache of one slot that has seen enough keys come back a minute later to learn from, and that has
+ * evicted a block that was worth as much as a new one. */
 static owner open_declining(uint32_t now)
 {
     owner own = open_policy(&kvreg_policy_krl, 1);
