@@ -36,6 +36,11 @@ TIER = [
     "csrc/prefault.c",
     "csrc/tier.c",
 ]
+REGISTRY_FRONTS = [
+    "csrc/python/dict_version.c",
+    "csrc/python/front.c",
+    "csrc/python/type_tag.c",
+]
 
 
 def extension(module: str, c_sources: list[str]) -> Extension:
@@ -59,6 +64,7 @@ setup(
             extension("kvreg.block_copy", [*CORE, "csrc/copy_threads.c"]),
             extension("kvreg.row_ids", []),
             extension("kvreg.tiering._host", TIER),
+            extension("kvreg.vllm._registry", REGISTRY_FRONTS),
         ],
         build_dir="build/cython",
         compiler_directives={"language_level": 3},

@@ -36,7 +36,9 @@ class BoundedSet:
         present = self.ids & set(blocks)
         told = self.policy.observe(blocks, use)
         admitted = {
-            block for i, block in enumerate(blocks) if self.policy.admits(block, len(self.ids), i)
+            block
+            for i, block in enumerate(blocks)
+            if self.policy.admits(block, len(self.ids), i)
         }
         new = set()
         for block in blocks:

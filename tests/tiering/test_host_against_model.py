@@ -236,7 +236,7 @@ STEPS_A_RUN = 120
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICY_MODELS)
 def test_the_native_tier_follows_its_model(policy, long):
-    wanted = 100_000 if long else 4_000
+    wanted = 70_000 if long else 4_000
     steps = []
     for _ in range(10):
         # Some runs end early: what they leave is made up for.
