@@ -43,7 +43,8 @@ _REPLAY_EPILOG = (
     "A partial job served some of its blocks; a lost one never had a result. "
     "A sweep (--sweep-capacity) replays the trace once for each capacity and eviction policy, "
     "copies no block, and reports the prefix hit rate of both tiers, beside the optimum: what "
-    "the best policy could reach that knows the future. "
+    "the best policy could reach that knows the future. --host-capacity and --num-threads have "
+    "no part in it. "
     "Exit codes: 0 success; 1 a block was corrupted or a job lost; 2 bad options or input; "
     "3 the report could not be written; 130 interrupted."
 )

@@ -18,7 +18,9 @@ def optimal_prefix_hits(requests: Sequence[Sequence[int]], num_blocks: int) -> i
     however it moves blocks between them.
 
     Args:
-        requests: The ids of each request's blocks, in prefix order, without repetitions.
+        requests: The ids of each request's blocks, in prefix order, without repetitions. An id
+            names the prefix before its block, too: where one stands behind different blocks,
+            the result is no bound.
         num_blocks: How many blocks can be kept.
     """
     next_uses = _next_uses(requests)

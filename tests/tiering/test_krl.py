@@ -18,10 +18,10 @@ from tests.tiering.policy_models import Use
 
 
 class PlainTier:
-    """One tier of `slots` blocks, by the policy's model."""
+    """One tier of `slots` blocks, by a policy's model."""
 
-    def __init__(self, slots):
-        self.blocks = BoundedSet(slots, "krl")
+    def __init__(self, slots, policy="krl"):
+        self.blocks = BoundedSet(slots, policy)
 
     def serve(self, name, ids, seconds):
         """Use the request's blocks, then store those behind its prefix; return its hits."""
@@ -112,4 +112,22 @@ def test_both_serve_a_production_trace_alike(requests, slots, rate):
         hits += found
         if i % 2000 == 0 or i == len(requests) - 1:
             assert native.residents() == plain.residents()
+    assert hits / sum(len(ids) for _, ids, _ in requests) == pytest.approx(rate, abs=5e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("slots", "rate"),
+    [
+        (500, 0.0422),
+        (1000, 0.0445),
+        (3000, 0.0653),
+        (10000, 0.2116),
+        (30000, 0.3257),
+        (60000, 0.3590),
+    ],
+)
+def test_what_lru_finds_of_it(requests, slots, rate):
+    plain = PlainTier(slots, "lru")
+    hits = sum(plain.serve(*request) for request in requests)
     assert hits / sum(len(ids) for _, ids, _ in requests) == pytest.approx(rate, abs=5e-5)
