@@ -348,6 +348,17 @@ kvreg_found kvreg_cache_lookup(kvreg_cache *cache, kvreg_key *key)
     return found;
 }
 
+/* Counts keys as used whose slots were searched for, tail first. Blocks that are being written too:
+ * the policy has observed them, and those set aside wait for their use. */
+static void observe_and_use(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by)
+{
+    cache->policy->observe(cache->policy_state, keys, n, by, false);
+    for (size_t i = n; i-- > 0;) {
+        if (keys[i].slot != KVREG_NO_SLOT)
+            use(cache, &keys[i]);
+    }
+}
+
 void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by)
 {
     hash_all(cache, keys, n);
@@ -356,11 +367,7 @@ void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvre
         prefetch_ahead(cache, keys, n, i);
         keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
     }
-    cache->policy->observe(cache->policy_state, keys, n, by, false);
-    for (size_t i = n; i-- > 0;) {
-        if (keys[i].slot != KVREG_NO_SLOT)
-            use(cache, &keys[i]);
-    }
+    observe_and_use(cache, keys, n, by);
     unlock(cache);
 }
 
@@ -424,18 +431,22 @@ static size_t decline(const kvreg_cache *cache, kvreg_key *keys, size_t n)
 }
 
 /* Gives each key that has no slot one, head first, while there are any. Other keys of the call have
- * `kept` slots. */
+ * `kept` slots. A key that was declined where it came again, and not before, shares the slot. */
 static void place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t kept,
                          kvreg_cache_block *blocks, kvreg_cache_placed *placed)
 {
     uint64_t *counter = NULL;
     key_filter earlier = { { 0 } };
     for (size_t i = 0; i < n; i++) {
-        if (keys[i].slot != KVREG_NO_SLOT)
+        bool is_declined = keys[i].slot == DECLINED;
+        if (keys[i].slot != KVREG_NO_SLOT && !is_declined)
             continue;
         uint32_t slot = KVREG_NO_SLOT;
         if (may_repeat(&earlier, &keys[i]))
             slot = kvreg_index_find(&cache->index, &keys[i]);
+        if (is_declined && slot == KVREG_NO_SLOT)
+            continue;
+        placed->declined -= is_declined;
         if (slot == KVREG_NO_SLOT && placed->dropped == 0) {
             slot = take_slot(cache);
             if (slot == KVREG_NO_SLOT) {
@@ -482,8 +493,8 @@ bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n, cons
         cache->policy->observe(cache->policy_state, keys, n, by, true);
         if (cache->policy->admits != NULL)
             placed->declined = decline(cache, keys, n);
-        cache->region->stats.declined += placed->declined;
         place_absent(cache, keys, n, kept, blocks, placed);
+        cache->region->stats.declined += placed->declined;
         let_go_and_use(cache, keys, n);
         evictions = cache->region->stats.evictions - evictions;
         release_events(cache, 2 * n - evictions - placed->blocks);
@@ -537,9 +548,7 @@ bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n, const
         blocks[(*found)++] = (kvreg_cache_block){ slot, (uint32_t)i };
     }
     if (reserved) {
-        cache->policy->observe(cache->policy_state, keys, n, by, false);
-        for (size_t i = *found; i-- > 0;)
-            use(cache, &keys[blocks[i].key]);
+        observe_and_use(cache, keys, n, by);
         cache->region->stats.absent += n - *found;
         release_events(cache, n - *found);
     }

@@ -435,7 +435,7 @@ kvreg_status kvreg_os_bind(void *memory, size_t bytes, const kvreg_os_nodes *nod
 
 /* -- Processors ---------------------------------------------------------------------------- */
 
-/* Calls `use` with the calling thread's affinity; 0 where the system does not tell it. */
+/* Calls `use` with the calling thread's affinity; -1 where the system does not tell it. */
 static int with_affinity(int (*use)(const cpu_set_t *set, size_t bytes, int argument), int argument)
 {
     /* The kernel's own mask may be wider than the fixed cpu_set_t: grow until it fits. */
@@ -443,14 +443,14 @@ static int with_affinity(int (*use)(const cpu_set_t *set, size_t bytes, int argu
         cpu_set_t *set = CPU_ALLOC(cpus);
         size_t bytes = CPU_ALLOC_SIZE(cpus);
         if (set == NULL)
-            return 0;
+            return -1;
         int failed = sched_getaffinity(0, bytes, set);
-        int result = failed ? 0 : use(set, bytes, argument);
+        int result = failed ? -1 : use(set, bytes, argument);
         CPU_FREE(set);
         if (!failed || errno != EINVAL)
             return result;
     }
-    return 0;
+    return -1;
 }
 
 static int count_cpus(const cpu_set_t *set, size_t bytes, int unused)
@@ -459,16 +459,18 @@ static int count_cpus(const cpu_set_t *set, size_t bytes, int unused)
     return CPU_COUNT_S(bytes, set);
 }
 
-/* The n-th CPU of a set that has so many. */
+/* The n-th CPU of a set, counted round; -1 where it has none. */
 static int nth_cpu(const cpu_set_t *set, size_t bytes, int n)
 {
-    int cpu = 0;
-    while (!CPU_ISSET_S(cpu, bytes, set) || n-- > 0)
+    int count = CPU_COUNT_S(bytes, set), cpu = 0;
+    if (count == 0)
+        return -1;
+    for (n %= count; !CPU_ISSET_S(cpu, bytes, set) || n-- > 0;)
         cpu++;
     return cpu;
 }
 
-static uint32_t affinity_cpus(void)
+uint32_t kvreg_os_allowed_cpus(void)
 {
     int count = with_affinity(count_cpus, 0);
     return count > 0 ? (uint32_t)count : 1;
@@ -517,7 +519,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 uint32_t kvreg_os_usable_cpus(const char *root)
 {
     char folder[PATH_MAX];
-    uint32_t cpus = affinity_cpus();
+    uint32_t cpus = kvreg_os_allowed_cpus();
     if (find_cgroup(root, "", folder, sizeof folder)) {
         do
             cpus = least(cpus, cgroup_v2_cpus(root, folder));
@@ -633,7 +635,9 @@ kvreg_status kvreg_os_thread_start(kvreg_os_thread *thread, const char *name, in
 
 void kvreg_os_thread_spread(kvreg_os_thread *thread, uint32_t number)
 {
-    int cpu = with_affinity(nth_cpu, (int)(number % affinity_cpus()));
+    int cpu = with_affinity(nth_cpu, (int)(number & INT_MAX));
+    if (cpu < 0)
+        return;
     cpu_set_t *set = CPU_ALLOC(cpu + 1);
     size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
     if (set == NULL)

@@ -90,6 +90,9 @@ kvreg_status kvreg_os_bind(void *memory, size_t bytes, const kvreg_os_nodes *nod
 
 /* -- Processors ---------------------------------------------------------------------------- */
 
+/* How many CPUs the calling thread may run on, by its affinity. At least 1. */
+uint32_t kvreg_os_allowed_cpus(void);
+
 /* How many CPUs this process may use at once: its affinity, less a cgroup's CPU quota. At least 1.
  * `root` as above. */
 uint32_t kvreg_os_usable_cpus(const char *root);

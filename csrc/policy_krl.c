@@ -33,6 +33,7 @@ enum {
     DECAY_TICKS = 600,   /* in which a count loses 1 */
     GHOSTS_LEAST = 32768,
     ADAPT_TICKS = 160,
+    BACK_TICKS = 160,    /* that a clock may go back and be waited for */
     FREE_PERCENT = 2,    /* of the slots, free: then every block is admitted */
     REQUEST_BITS = 22,   /* of a request's number that are kept */
 };
@@ -70,6 +71,7 @@ typedef struct krl {
     uint32_t ghosts;       /* room for them; their nodes follow the slots' */
     uint32_t ghosts_used;  /* places that have ever held one */
     uint32_t now;
+    uint32_t clock_lag;    /* by which the clock was set back; wraps */
     uint32_t request;      /* whose keys were observed last */
     uint32_t adapted_at;
     uint32_t inflation;
@@ -348,15 +350,20 @@ static void adapt(krl *state)
         state->returns[i] -= state->returns[i] / 50;
 }
 
-/* Notes the time. A clock that goes back stands still here. */
-static void tell_time(krl *state, uint32_t now)
+/* Notes the time. It stands still while a clock is a little behind, as when threads overtake each
+ * other. One that was set back, or so far ahead that nobody can tell, goes on from here: standing
+ * still for long, the inflation would rise until no block is worth it. */
+static void tell_time(krl *state, uint32_t clock)
 {
     if (!state->started) {
         state->started = true;
-        state->now = state->adapted_at = now;
+        state->now = state->adapted_at = clock;
     }
-    if (is_before(state->now, now))
+    uint32_t now = clock + state->clock_lag;
+    if (!is_before(now, state->now))
         state->now = now;
+    else if (state->now - now > BACK_TICKS)
+        state->clock_lag = state->now - clock;
     if (state->now - state->adapted_at >= ADAPT_TICKS) {
         state->adapted_at = state->now;
         adapt(state);

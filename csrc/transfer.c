@@ -130,10 +130,11 @@ static void *work(void *argument)
 }
 
 /* Whether there is no CPU to spare for the system to move a worker to: then it may leave two on one
- * for many milliseconds while another is idle. */
+ * for many milliseconds while another is idle. A quota spares CPUs: it says how much time they
+ * give, not which they are, and every process that it bounds would choose the first ones. */
 static bool should_spread(uint32_t workers)
 {
-    return workers > 1 && workers >= kvreg_os_usable_cpus("");
+    return workers > 1 && workers >= kvreg_os_allowed_cpus();
 }
 
 uint32_t kvreg_transfer_default_workers(void)
@@ -156,6 +157,7 @@ kvreg_status kvreg_transfer_open(uint32_t workers, const int *cpus, kvreg_transf
     *transfer = (kvreg_transfer){ .workers = 0 };
     kvreg_os_mutex_init(&transfer->queue_lock);
     kvreg_os_condition_init(&transfer->work);
+    bool spread = cpus == NULL && should_spread(workers);
     for (uint32_t i = 0; i < workers; i++) {
         char name[16];
         snprintf(name, sizeof name, "kvreg-%u", i);
@@ -166,7 +168,7 @@ kvreg_status kvreg_transfer_open(uint32_t workers, const int *cpus, kvreg_transf
             kvreg_transfer_close(transfer);
             return status;
         }
-        if (cpus == NULL && should_spread(workers))
+        if (spread)
             kvreg_os_thread_spread(&transfer->threads[i], i);
         /* The threads that run already read it. */
         kvreg_os_mutex_lock(&transfer->queue_lock);

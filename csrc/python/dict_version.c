@@ -14,9 +14,13 @@ static int count(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObjec
 
 int kvreg_dict_version_init(void)
 {
-    if (watcher < 0)
-        watcher = PyDict_AddWatcher(count);
-    return watcher < 0 ? -1 : 0;
+    if (watcher >= 0)
+        return 0;
+    watcher = PyDict_AddWatcher(count);
+    if (watcher >= 0)
+        return 0;
+    PyErr_SetString(PyExc_ImportError, "all dict watchers of this interpreter are in use");
+    return -1;
 }
 
 int kvreg_dict_watch(PyObject *dict)

@@ -15,7 +15,7 @@
 #include <Python.h>
 #include <stdint.h>
 
-/* Prepares this file's state, once per process. 0, or -1 with an exception set: all of the
+/* Prepares this file's state, once per process. 0, or -1 with an ImportError set: all of the
  * interpreter's watchers (from 3.12 on) are in use. */
 int kvreg_dict_version_init(void);
 

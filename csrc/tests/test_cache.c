@@ -13,12 +13,17 @@ static kvreg_cache cache;
 static void *region;
 static size_t region_bytes;
 
-static void open_watched_cache(uint32_t slots, bool watched)
+static void open_cache_with(const kvreg_policy *policy, uint32_t slots, bool watched)
 {
-    region_bytes = kvreg_cache_region_bytes(slots, &kvreg_policy_lru);
+    region_bytes = kvreg_cache_region_bytes(slots, policy);
     region = kvreg_os_map(region_bytes);
     CHECK(region != NULL);
-    kvreg_cache_init(&cache, region, slots, &kvreg_policy_lru, watched);
+    kvreg_cache_init(&cache, region, slots, policy, watched);
+}
+
+static void open_watched_cache(uint32_t slots, bool watched)
+{
+    open_cache_with(&kvreg_policy_lru, slots, watched);
 }
 
 static void open_cache(uint32_t slots)
@@ -398,6 +403,68 @@ static void events_of_long_keys_are_whole(void)
     close_cache();
 }
 
+static void a_block_that_a_load_did_not_find_ready_is_used(void)
+{
+    open_cache(3);
+    size_t dropped;
+    CHECK(begin_store("a", &dropped) == 1);
+    kvreg_cache_block a = blocks[0];
+    CHECK(store("b") == 0 && store("c") == 0);
+    /* The search for a victim passes a over. */
+    CHECK(store("d") == 0 && look('b') == KVREG_MISS);
+    CHECK(begin_load("a") == 0);
+    kvreg_cache_end_store(&cache, &a.slot, 1);
+    CHECK(store("e") == 0 && holds("ade"));
+    close_cache();
+}
+
+/* -- Declined blocks ----------------------------------------------------------------------- */
+
+static void observe_positions(void *state, kvreg_key *keys, size_t n, const kvreg_use *by,
+                              bool placed)
+{
+    kvreg_policy_observe_slots(state, keys, n, by, placed);
+    for (size_t i = 0; i < n; i++)
+        keys[i].rank = (int8_t)i;
+}
+
+static bool admits_the_first_two(const void *state, const kvreg_key *key, uint32_t used)
+{
+    (void)state, (void)used;
+    return key->rank < 2;
+}
+
+/* What becomes of a store's keys with a policy that declines all but its first two. */
+static kvreg_cache_placed store_declining(const char *names)
+{
+    kvreg_policy policy = kvreg_policy_lru;
+    kvreg_key keys[MOST_KEYS];
+    kvreg_cache_placed placed;
+    policy.observe = observe_positions;
+    policy.admits = admits_the_first_two;
+    open_cache_with(&policy, 4, false);
+    CHECK(kvreg_cache_begin_store(&cache, keys, make_keys(names, keys), &nobody, blocks, &placed));
+    kvreg_cache_stats stats;
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.declined == placed.declined && stats.used == placed.blocks);
+    close_cache();
+    return placed;
+}
+
+static void declined_keys_get_no_slot(void)
+{
+    kvreg_cache_placed placed = store_declining("abcde");
+    CHECK(placed.blocks == 2 && placed.declined == 3 && placed.dropped == 0);
+    placed = store_declining("abcc");
+    CHECK(placed.blocks == 2 && placed.declined == 2 && placed.dropped == 0);
+}
+
+static void a_key_that_got_a_slot_is_not_declined_where_it_comes_again(void)
+{
+    kvreg_cache_placed placed = store_declining("abcaab");
+    CHECK(placed.blocks == 2 && placed.declined == 1 && placed.dropped == 0);
+}
+
 /* KRL's ghosts, which are as many as slots and at least 32,768, come on top. */
 static void metadata_is_at_most_128_bytes_a_slot(void)
 {
@@ -423,6 +490,9 @@ static void unknown_policies_are_refused_with_the_names_there_are(void)
 int main(void)
 {
     RUN(a_block_is_a_hit_only_when_it_is_complete);
+    RUN(a_block_that_a_load_did_not_find_ready_is_used);
+    RUN(declined_keys_get_no_slot);
+    RUN(a_key_that_got_a_slot_is_not_declined_where_it_comes_again);
     RUN(the_tail_of_a_prefix_is_evicted_first);
     RUN(touch_and_load_change_recency_and_lookup_does_not);
     RUN(a_store_that_does_not_fit_keeps_the_head);

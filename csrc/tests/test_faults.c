@@ -1,6 +1,11 @@
 /* A tier whose system fails it: every allocation, mapping, advice, thread start and file that it
  * asks for is refused in turn. The linker leads those calls here (--wrap in the Makefile). */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -480,6 +485,43 @@ static void what_the_system_does_not_tell_goes_unnoticed(void)
     refuse_each(&cpus, &chosen);
 }
 
+/* -- Threads that are spread --------------------------------------------------------------- */
+
+static void *run_until_told(void *told)
+{
+    while (!atomic_load((_Atomic bool *)told))
+        sched_yield();
+    return NULL;
+}
+
+static bool is_on_one_cpu(const kvreg_os_thread *thread)
+{
+    cpu_set_t set;
+    CHECK(pthread_getaffinity_np(thread->handle, sizeof set, &set) == 0);
+    return CPU_COUNT(&set) == 1;
+}
+
+/* Not on the first one either, with all others of its kind. */
+static void a_thread_runs_anywhere_where_its_cpu_cannot_be_found(void)
+{
+    bool is_only_one = kvreg_os_allowed_cpus() == 1;
+    kvreg_error error;
+    for (size_t granted = 0;; granted++) {
+        kvreg_os_thread thread;
+        _Atomic bool told = false;
+        CHECK(kvreg_os_thread_start(&thread, "test", -1, run_until_told, &told, &error) ==
+              KVREG_OK);
+        refuse(CPU_SET, granted, false);
+        kvreg_os_thread_spread(&thread, 1);
+        refuse_nothing();
+        CHECK(is_on_one_cpu(&thread) == (is_only_one || plan.refused == 0));
+        atomic_store(&told, true);
+        kvreg_os_thread_join(&thread);
+        if (plan.refused == 0)
+            return;
+    }
+}
+
 /* -- A copy on threads of its own ------------------------------------------------------------ */
 
 enum { COPY_BYTES = 4 << 20, COPIES = 3 };
@@ -529,6 +571,7 @@ int main(void)
     RUN(no_memory_to_pin_a_thread_is_an_error);
     RUN(advice_that_is_refused_goes_unnoticed);
     RUN(what_the_system_does_not_tell_goes_unnoticed);
+    RUN(a_thread_runs_anywhere_where_its_cpu_cannot_be_found);
     RUN(a_copy_that_cannot_have_its_threads_copies_nothing);
     return check_end();
 }

@@ -19,13 +19,14 @@ static uint8_t key_bytes[SLOTS][KVREG_KEY_MAX];
 static kvreg_key keys[SLOTS];
 static bool present[SLOTS];
 
-/* Keys of every length; those of one length differ in one byte, at any place. */
+/* Keys of every length. Of each length there are pairs that differ in one byte alone: in the last,
+ * and in some before it. */
 static void make_keys(const kvreg_index *index)
 {
     for (uint32_t i = 0; i < SLOTS; i++) {
-        uint32_t length = 1 + i % KVREG_KEY_MAX;
+        uint32_t length = 1 + i % KVREG_KEY_MAX, number = i / KVREG_KEY_MAX;
         memset(key_bytes[i], 0xab, sizeof key_bytes[i]);
-        key_bytes[i][(i / KVREG_KEY_MAX * 13) % length] = (uint8_t)(i / KVREG_KEY_MAX);
+        key_bytes[i][length - 1 - number / 2 * 17 % length] = (uint8_t)number;
         keys[i] = (kvreg_key){ .data = key_bytes[i], .bytes = length };
         kvreg_index_hash(index, &keys[i]);
     }
@@ -161,6 +162,18 @@ static void tables_of_any_size_hold_a_key_in_every_slot(void)
     }
 }
 
+static void a_group_passes_a_key_on_when_all_its_places_are_taken(void)
+{
+    kvreg_index index = new_index(3, SLOTS);
+    for (uint32_t i = 0; i <= KVREG_GROUP_PLACES; i++) {
+        keys[i].hash = 0;
+        CHECK(groups[0].passed == 0);
+        toggle(&index, i);
+    }
+    CHECK(groups[0].passed == 1 && group_lists(&groups[1], KVREG_GROUP_PLACES));
+    check_all(&index);
+}
+
 static void a_key_is_missed_when_every_group_was_passed(void)
 {
     enum { COUNT = 18 };
@@ -221,6 +234,7 @@ int main(void)
     RUN(keys_of_few_hashes_are_told_apart);
     RUN(keys_of_the_least_and_the_greatest_hash_are_told_apart);
     RUN(tables_of_any_size_hold_a_key_in_every_slot);
+    RUN(a_group_passes_a_key_on_when_all_its_places_are_taken);
     RUN(a_key_is_missed_when_every_group_was_passed);
     RUN(other_seeds_give_other_hashes);
     RUN(hashes_of_counted_keys_are_spread);

@@ -278,6 +278,8 @@ static void cpus_are_bounded_by_a_quota_of_either_version(void)
     put("/sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "100000\n");
     put("/sys/fs/cgroup/cpu/c/cpu.cfs_period_us", "100000\n");
     CHECK(kvreg_os_usable_cpus(root) == 1);
+    /* It says nothing of which they are. */
+    CHECK(kvreg_os_allowed_cpus() == affinity());
     remove_root();
 }
 

@@ -421,6 +421,84 @@ static void a_search_ends_although_every_block_was_used(void)
     free(state);
 }
 
+/* -- KRL ----------------------------------------------------------------------------------- */
+
+static void observe_one(owner *own, kvreg_key *key, uint32_t request)
+{
+    own->policy->observe(own->state, key, 1, &(kvreg_use){ .request = request, .now = own->now },
+                         true);
+}
+
+/* Whether a block of a new key would be admitted to the full cache. */
+static bool admits_new(owner *own, uint64_t hash)
+{
+    kvreg_key key = { .hash = hash, .slot = KVREG_NO_SLOT };
+    observe_one(own, &key, 1);
+    return own->policy->admits(own->state, &key, own->slots);
+}
+
+/* A cache of one slot that has seen enough keys come back a minute later to learn from, and that has
+ * evicted a block that was worth as much as a new one. */
+static owner open_declining(uint32_t now)
+{
+    owner own = open_policy(&kvreg_policy_krl, 1);
+    own.now = now;
+    for (uint64_t hash = 1; hash <= 300; hash++) {
+        kvreg_key key = { .hash = hash << 32, .slot = KVREG_NO_SLOT };
+        observe_one(&own, &key, 1);
+        own.policy->missed(own.state, &key);
+    }
+    own.now += 60 * KVREG_TICKS_A_SECOND;
+    for (uint64_t hash = 1; hash <= 300; hash++)
+        observe_one(&own, &(kvreg_key){ .hash = hash << 32, .slot = KVREG_NO_SLOT }, 2);
+    own.now += 60 * KVREG_TICKS_A_SECOND;
+    kvreg_key key = { .hash = (uint64_t)1000 << 32, .slot = KVREG_NO_SLOT };
+    observe_one(&own, &key, 1);
+    own.policy->add(own.state, 0, &key);
+    CHECK(own.policy->take_victim(own.state) == 0);
+    own.policy->evicted(own.state, 0, key.hash);
+    return own;
+}
+
+static void what_is_declined_is_admitted_some_time_later(void)
+{
+    /* Also where ticks wrap in the meantime. */
+    const uint32_t starts[] = { 0, 5, UINT32_MAX, 0u - 61 * KVREG_TICKS_A_SECOND,
+                                0u - 121 * KVREG_TICKS_A_SECOND, 0x7fffff00u };
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+        owner own = open_declining(starts[i]);
+        CHECK(!admits_new(&own, (uint64_t)2000 << 32));
+        own.now += 120 * KVREG_TICKS_A_SECOND;
+        CHECK(admits_new(&own, (uint64_t)2001 << 32));
+        free(own.state);
+    }
+}
+
+static void time_goes_on_after_a_clock_was_set(void)
+{
+    /* Back by an hour, by a day, and by most of what ticks can tell; ahead by as much. */
+    const uint32_t jumps[] = { 0u - 3600 * KVREG_TICKS_A_SECOND,
+                               0u - 86400 * KVREG_TICKS_A_SECOND, 0x80000001u, 0x80000000u };
+    for (size_t i = 0; i < sizeof jumps / sizeof *jumps; i++) {
+        owner own = open_declining(100000);
+        own.now += jumps[i];
+        CHECK(!admits_new(&own, (uint64_t)2000 << 32));
+        own.now += 120 * KVREG_TICKS_A_SECOND;
+        CHECK(admits_new(&own, (uint64_t)2001 << 32));
+        free(own.state);
+    }
+}
+
+static void time_stands_still_while_a_clock_is_a_little_behind(void)
+{
+    owner own = open_declining(100000);
+    own.now += 120 * KVREG_TICKS_A_SECOND;
+    CHECK(admits_new(&own, (uint64_t)2000 << 32));
+    own.now -= 9 * KVREG_TICKS_A_SECOND;
+    CHECK(admits_new(&own, (uint64_t)2001 << 32));
+    free(own.state);
+}
+
 int main(void)
 {
     RUN(any_sequence_of_calls_keeps_each_slot_once);
@@ -434,5 +512,8 @@ int main(void)
     RUN(the_main_queue_keeps_a_block_a_round_longer_for_each_of_three_uses);
     RUN(a_candidate_that_is_used_goes_through_its_queue_again);
     RUN(a_search_ends_although_every_block_was_used);
+    RUN(what_is_declined_is_admitted_some_time_later);
+    RUN(time_goes_on_after_a_clock_was_set);
+    RUN(time_stands_still_while_a_clock_is_a_little_behind);
     return check_end();
 }

@@ -141,9 +141,9 @@ class ModelTier(SecondaryTierManager):
             block.pins += 1
         self.absent += len(job_keys) - len(copies)
         used = self._observe(job_keys, job_metadata.req_context)
-        for i in reversed(ready):
-            if i in used:
-                self.policy.use(job_keys[i])
+        for i, key in reversed(list(enumerate(job_keys))):
+            if i in used and key in self.blocks:
+                self.policy.use(key)
         self._start(job_metadata, copies, success=len(copies) == len(job_keys))
 
     def get_finished_jobs(self):
@@ -306,6 +306,8 @@ class ModelTier(SecondaryTierManager):
                 break
             self.blocks[key] = Block()
             placed[i] = key
+        # Those that were declined where they came again share the block.
+        declined = {i for i in declined if job_keys[i] not in self.blocks}
         added = set()
         for i, key in reversed(list(enumerate(job_keys))):
             if i in declined or key not in self.blocks:

@@ -157,6 +157,7 @@ class KrlModel(PolicyModel):
         self.lists = [{} for _ in range(16)]  # keys, the one used first in front
         self.passed_over = []
         self.now = self.adapted_at = None
+        self.clock_lag = 0
         self.inflation = None  # None: no block was evicted
         self.margin = 0
         self.returns = [0] * len(EDGES)
@@ -226,7 +227,10 @@ class KrlModel(PolicyModel):
     def _tell_time(self, tick):
         if self.now is None:
             self.now = self.adapted_at = tick
-        self.now = max(self.now, tick)
+        # A clock that was set back goes on from here.
+        if self.now - (tick + self.clock_lag) > 160:
+            self.clock_lag = self.now - tick
+        self.now = max(self.now, tick + self.clock_lag)
         if self.now - self.adapted_at >= 160:
             self.adapted_at = self.now
             self._adapt()

@@ -1,6 +1,7 @@
 """The registry acceleration in a real vLLM."""
 
 import logging
+import os
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ def run_python(code):
         [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
+        env=os.environ | {"VLLM_CONFIGURE_LOGGING": "0"},  # it would log to stdout
         timeout=300,
         check=False,
     )
