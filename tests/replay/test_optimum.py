@@ -81,7 +81,9 @@ def test_the_head_is_kept_where_there_is_no_room_for_all():
         (60000, 0.3664),
     ],
 )
-def test_the_optimum_of_a_production_trace(production_trace, num_blocks, rate):
+def test_the_optimum_of_a_production_trace(production_trace, num_blocks, rate, long):
+    if not long:
+        pytest.skip("takes the whole trace: --long")
     requests = [list(dict.fromkeys(r.hash_ids)) for r in read_trace(production_trace)]
     hits = optimal_prefix_hits(requests, num_blocks)
     assert hits / sum(map(len, requests)) == pytest.approx(rate, abs=5e-5)

@@ -17,6 +17,7 @@ def run_python(code):
         capture_output=True,
         text=True,
         env=os.environ | {"VLLM_CONFIGURE_LOGGING": "0"},  # it would log to stdout
+        cwd=os.sep,  # not beside this folder's parent, which is imported as vllm from there
         timeout=300,
         check=False,
     )
