@@ -59,7 +59,7 @@ static layout lay_out(uint32_t slots, const kvreg_policy *policy)
     at.slots = line_round(sizeof(struct kvreg_region));
     at.rests = at.slots + line_round(slots * sizeof(kvreg_slot));
     at.groups = at.rests + line_round(slots * sizeof(kvreg_slot_rest));
-    at.policy = at.groups + kvreg_index_group_count(slots) * sizeof(kvreg_index_group);
+    at.policy = at.groups + kvreg_index_group_count(slots) * sizeof(kvreg_group);
     at.end = at.policy + line_round(policy->state_bytes(slots));
     return at;
 }
@@ -83,8 +83,7 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
     cache->events = (kvreg_events){ .list = NULL };
     cache->index = (kvreg_index){
         .seed = kvreg_os_random(),
-        .group_count = kvreg_index_group_count(slots),
-        .groups = (kvreg_index_group *)(base + at.groups),
+        .table = { (kvreg_group *)(base + at.groups), kvreg_index_group_count(slots) },
         .slots = cache->slots,
         .rests = cache->rests,
     };
@@ -209,8 +208,11 @@ static void prefetch_victims(kvreg_cache *cache)
     cache->region->foreseen = later;
     if (later != KVREG_NO_SLOT)
         __builtin_prefetch(&cache->slots[later], 1);
-    if (sooner != KVREG_NO_SLOT)
-        kvreg_index_prefetch_group_of(&cache->index, sooner);
+    if (sooner == KVREG_NO_SLOT)
+        return;
+    kvreg_index_prefetch_group_of(&cache->index, sooner);
+    if (cache->policy->prefetch_evicted != NULL)
+        cache->policy->prefetch_evicted(cache->policy_state, cache->slots[sooner].hash);
 }
 
 /* A slot for a new block, in no list and not in the index: a free one, or else a victim's. */

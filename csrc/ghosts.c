@@ -1,43 +1,60 @@
 #include "ghosts.h"
 
-#include "chains.h"
+#include "hash_table.h"
 
-/* The chains' positions are a ring: a ghost that is taken leaves its place empty. */
+enum { OLDEST_AHEAD = 4 };
+
+/* The table's positions are a ring: a ghost that is taken leaves its place empty. */
 struct kvreg_ghosts {
-    uint32_t next; /* position for the next ghost: the oldest's, once the ring is full. The chains
-                    * lie behind */
+    _Alignas(64) uint32_t next; /* position for the next ghost: the oldest's, once the ring is full.
+                                 * The table lies behind */
 };
 
-static kvreg_chains *chains_of(kvreg_ghosts *ghosts)
+static kvreg_hash_table *table_of(const kvreg_ghosts *ghosts)
 {
-    return (kvreg_chains *)(ghosts + 1);
+    return (kvreg_hash_table *)(ghosts + 1);
+}
+
+/* Brings near what the ghosts added next will push out, a few ahead of time. */
+static void prefetch_oldest(const kvreg_ghosts *ghosts)
+{
+    const kvreg_hash_table *table = table_of(ghosts);
+    uint32_t ahead = ghosts->next + OLDEST_AHEAD;
+    if (ahead < table->room)
+        kvreg_hash_table_prefetch_position(table, ahead);
 }
 
 size_t kvreg_ghosts_bytes(uint32_t room)
 {
-    return sizeof(kvreg_ghosts) + kvreg_chains_bytes(room);
+    return sizeof(kvreg_ghosts) + kvreg_hash_table_bytes(room);
 }
 
 void kvreg_ghosts_init(kvreg_ghosts *ghosts, uint32_t room)
 {
-    kvreg_chains_init(chains_of(ghosts), room);
+    kvreg_hash_table_init(table_of(ghosts), room);
 }
 
 void kvreg_ghosts_add(kvreg_ghosts *ghosts, uint64_t hash)
 {
-    kvreg_chains *chains = chains_of(ghosts);
+    kvreg_hash_table *table = table_of(ghosts);
     uint32_t position = ghosts->next;
-    kvreg_chains_remove(chains, position);
-    kvreg_chains_add(chains, position, hash);
-    ghosts->next = position + 1 == chains->room ? 0 : position + 1;
+    prefetch_oldest(ghosts);
+    kvreg_hash_table_remove(table, position);
+    kvreg_hash_table_add(table, position, hash);
+    ghosts->next = position + 1 == table->room ? 0 : position + 1;
 }
 
 bool kvreg_ghosts_take(kvreg_ghosts *ghosts, uint64_t hash)
 {
-    kvreg_chains *chains = chains_of(ghosts);
-    uint32_t position = kvreg_chains_find(chains, hash);
-    if (position == KVREG_CHAINS_NONE)
+    kvreg_hash_table *table = table_of(ghosts);
+    uint32_t position = kvreg_hash_table_find(table, hash);
+    if (position == KVREG_NO_POSITION)
         return false;
-    kvreg_chains_remove(chains, position);
+    kvreg_hash_table_remove(table, position);
     return true;
+}
+
+void kvreg_ghosts_prefetch(const kvreg_ghosts *ghosts, uint32_t half)
+{
+    kvreg_hash_table_prefetch(table_of(ghosts), half);
 }

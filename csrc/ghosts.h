@@ -17,12 +17,15 @@ typedef struct kvreg_ghosts kvreg_ghosts;
 /* Bytes for `room` ghosts, 1 to 2^31 - 1. */
 size_t kvreg_ghosts_bytes(uint32_t room);
 
-/* Makes zeroed memory, aligned to 4 bytes, hold no ghost. */
+/* Makes zeroed memory, aligned to a cache line, hold no ghost. */
 void kvreg_ghosts_init(kvreg_ghosts *ghosts, uint32_t room);
 
 void kvreg_ghosts_add(kvreg_ghosts *ghosts, uint64_t hash);
 
 /* Forgets a ghost with this hash; false when there is none. */
 bool kvreg_ghosts_take(kvreg_ghosts *ghosts, uint64_t hash);
+
+/* Brings near what adding or taking a hash with this upper half will touch. */
+void kvreg_ghosts_prefetch(const kvreg_ghosts *ghosts, uint32_t half);
 
 #endif

@@ -1,9 +1,6 @@
 #include "index.h"
 
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 /* -- Hash ---------------------------------------------------------------------------------- */
 
@@ -63,15 +60,7 @@ uint64_t kvreg_index_hash_of(const kvreg_index *index, uint32_t number)
     return key.hash;
 }
 
-/* The half of a hash that slots keep, and that the table goes by. */
-static uint32_t kept_half(uint64_t hash)
-{
-    return (uint32_t)(hash >> 32);
-}
-
-/* -- Groups -------------------------------------------------------------------------------- */
-
-enum { NO_TAG = 0 };
+/* -- Table --------------------------------------------------------------------------------- */
 
 /* On average, when every slot holds a key. A key that was passed on stays where it is when its home
  * has room again: of the groups of a table whose keys come and go, one in twenty counts such keys.
@@ -83,60 +72,17 @@ uint32_t kvreg_index_group_count(uint32_t slots)
     return (slots - 1) / KEYS_A_GROUP + 1;
 }
 
-/* The group where the probe for a hash begins. Any number of groups will do. */
-static uint32_t home(const kvreg_index *index, uint32_t hash)
-{
-    return (uint32_t)((uint64_t)hash * index->group_count >> 32);
-}
-
-static uint32_t following(const kvreg_index *index, uint32_t group)
-{
-    return group + 1 == index->group_count ? 0 : group + 1;
-}
-
-/* From the other end of the hash than the group. */
-static uint8_t tag_of(uint32_t hash)
-{
-    uint8_t tag = (uint8_t)hash;
-    return tag == NO_TAG ? 1 : tag;
-}
-
-/* The places in a group that have this tag, as bits: place i's is bit i. */
-static uint32_t places_with(const kvreg_index_group *group, uint8_t tag)
-{
-#ifdef __SSE2__
-    __m128i tags = _mm_load_si128((const __m128i *)group);
-    __m128i equal = _mm_cmpeq_epi8(tags, _mm_set1_epi8((char)tag));
-    return (uint32_t)_mm_movemask_epi8(equal) & ((1u << KVREG_GROUP_PLACES) - 1);
-#else
-    uint32_t places = 0;
-    for (uint32_t i = 0; i < KVREG_GROUP_PLACES; i++)
-        places |= (uint32_t)(group->tags[i] == tag) << i;
-    return places;
-#endif
-}
-
-static uint32_t first_of(uint32_t places)
-{
-    return (uint32_t)__builtin_ctz(places);
-}
-
-static uint32_t without_first(uint32_t places)
-{
-    return places & (places - 1);
-}
-
-/* -- Table --------------------------------------------------------------------------------- */
-
 static uint32_t near_bytes(const kvreg_key *key)
 {
     return key->bytes < KVREG_KEY_NEAR ? key->bytes : KVREG_KEY_NEAR;
 }
 
-static bool slot_holds(const kvreg_index *index, uint32_t number, const kvreg_key *key)
+static bool slot_holds(const void *owner, uint32_t number, const void *sought)
 {
+    const kvreg_index *index = owner;
+    const kvreg_key *key = sought;
     const kvreg_slot *slot = &index->slots[number];
-    if (slot->hash != kept_half(key->hash) || slot->key_bytes != key->bytes)
+    if (slot->hash != kvreg_groups_half(key->hash) || slot->key_bytes != key->bytes)
         return false;
     uint32_t near = near_bytes(key);
     return memcmp(slot->key, key->data, near) == 0 &&
@@ -144,87 +90,52 @@ static bool slot_holds(const kvreg_index *index, uint32_t number, const kvreg_ke
             memcmp(index->rests[number].key, key->data + near, key->bytes - near) == 0);
 }
 
+/* KVREG_NO_NUMBER is KVREG_NO_SLOT. */
 uint32_t kvreg_index_find(const kvreg_index *index, const kvreg_key *key)
 {
-    uint32_t hash = kept_half(key->hash), start = home(index, hash), at = start;
-    do {
-        const kvreg_index_group *group = &index->groups[at];
-        uint32_t places = places_with(group, tag_of(hash));
-        for (; places != 0; places = without_first(places)) {
-            uint32_t slot = group->slots[first_of(places)];
-            if (slot_holds(index, slot, key))
-                return slot;
-        }
-        if (group->passed == 0)
-            return KVREG_NO_SLOT;
-        at = following(index, at);
-    } while (at != start); /* a small table may come to count passed keys in every group */
-    return KVREG_NO_SLOT;
+    return kvreg_groups_find(index->table, kvreg_groups_half(key->hash), slot_holds, index, key);
 }
 
 static void store_key(kvreg_index *index, uint32_t number, const kvreg_key *key)
 {
     kvreg_slot *slot = &index->slots[number];
     uint32_t near = near_bytes(key);
-    slot->hash = kept_half(key->hash);
+    slot->hash = kvreg_groups_half(key->hash);
     slot->key_bytes = (uint8_t)key->bytes;
     memcpy(slot->key, key->data, near);
     if (near < key->bytes)
         memcpy(index->rests[number].key, key->data + near, key->bytes - near);
 }
 
-/* Fewer slots than places: there is a free one. */
 void kvreg_index_insert(kvreg_index *index, const kvreg_key *key, uint32_t slot)
 {
-    uint32_t hash = kept_half(key->hash), at = home(index, hash), free;
-    while ((free = places_with(&index->groups[at], NO_TAG)) == 0) {
-        index->groups[at].passed++;
-        at = following(index, at);
-    }
-    index->groups[at].tags[first_of(free)] = tag_of(hash);
-    index->groups[at].slots[first_of(free)] = slot;
+    kvreg_groups_insert(index->table, kvreg_groups_half(key->hash), slot);
     store_key(index, slot, key);
-}
-
-/* Frees the place of a slot whose key has this tag; false when it is not in the group. */
-static bool free_place(kvreg_index_group *group, uint8_t tag, uint32_t slot)
-{
-    for (uint32_t places = places_with(group, tag); places != 0; places = without_first(places)) {
-        if (group->slots[first_of(places)] == slot) {
-            group->tags[first_of(places)] = NO_TAG;
-            return true;
-        }
-    }
-    return false;
 }
 
 void kvreg_index_remove(kvreg_index *index, uint32_t slot)
 {
-    uint32_t hash = index->slots[slot].hash;
-    uint32_t at = home(index, hash);
-    while (!free_place(&index->groups[at], tag_of(hash), slot)) {
-        index->groups[at].passed--;
-        at = following(index, at);
-    }
+    kvreg_groups_remove(index->table, index->slots[slot].hash, slot);
     index->slots[slot].key_bytes = 0;
 }
 
 void kvreg_index_prefetch_group(const kvreg_index *index, uint64_t hash)
 {
-    __builtin_prefetch(&index->groups[home(index, kept_half(hash))]);
+    kvreg_groups_prefetch(index->table, kvreg_groups_half(hash));
 }
 
 void kvreg_index_prefetch_slot(const kvreg_index *index, uint64_t hash)
 {
     /* Most keys are where their tag is found first in their home; to go on costs more than it
      * gains. */
-    const kvreg_index_group *group = &index->groups[home(index, kept_half(hash))];
-    uint32_t places = places_with(group, tag_of(kept_half(hash)));
+    uint32_t half = kvreg_groups_half(hash);
+    const kvreg_group *group = &index->table.groups[kvreg_groups_home(index->table, half)];
+    uint32_t places = kvreg_group_places_with(group, kvreg_groups_tag(half));
     if (places != 0)
-        __builtin_prefetch(&index->slots[group->slots[first_of(places)]], 1);
+        __builtin_prefetch(&index->slots[group->numbers[kvreg_group_first_of(places)]], 1);
 }
 
 void kvreg_index_prefetch_group_of(const kvreg_index *index, uint32_t slot)
 {
-    __builtin_prefetch(&index->groups[home(index, index->slots[slot].hash)]);
+    kvreg_groups_prefetch(index->table, index->slots[slot].hash);
 }

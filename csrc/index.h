@@ -1,11 +1,7 @@
 /* Key -> slot, exact: the whole key is stored and compared.
  *
- * A hash table of groups, each a cache line: the numbers of up to 12 slots, and of each a tag,
- * 8 bits of its key's hash, which are compared all at once. A key's home is the group that its hash
- * names, and mostly its place, too: groups are half full when every slot holds a key. A key that
- * finds its home full goes to the first group behind it that is not, and each group that it passes
- * counts it. A probe ends at a group that counts none, and a removal takes the counts back; it
- * moves no other key and leaves no tombstone.
+ * A hash table (groups.h) of the slots' numbers. Its groups are half full when every slot holds a
+ * key.
  *
  * The index guards nothing: its owner's lock does. It lives in memory that others map at other
  * addresses, and holds no pointers there; this struct is one process's view of it. */
@@ -15,9 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "groups.h"
 #include "slot.h"
-
-enum { KVREG_GROUP_PLACES = 12 };
 
 /* A key that a caller holds. */
 typedef struct kvreg_key {
@@ -30,19 +25,9 @@ typedef struct kvreg_key {
     uint32_t note;
 } kvreg_key;
 
-/* Zeroed memory is a group without a key. */
-typedef struct kvreg_index_group {
-    _Alignas(64) uint8_t tags[KVREG_GROUP_PLACES]; /* 0: the place is free */
-    uint32_t passed; /* keys in the table that found this group full */
-    uint32_t slots[KVREG_GROUP_PLACES];
-} kvreg_index_group;
-
-_Static_assert(sizeof(kvreg_index_group) == 64, "a group is one cache line");
-
 typedef struct kvreg_index {
     uint64_t seed; /* of the hash: what a key collides with cannot be foreseen */
-    uint32_t group_count;
-    kvreg_index_group *groups;
+    kvreg_groups table;
     kvreg_slot *slots;
     kvreg_slot_rest *rests;
 } kvreg_index;

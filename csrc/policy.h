@@ -57,6 +57,9 @@ typedef struct kvreg_policy {
     /* The slot that take_victim is likely to return after `others` more: a hint, to prefetch by.
      * KVREG_NO_SLOT when there is none. */
     uint32_t (*foresee)(const void *state, uint32_t others);
+    /* Brings near what evicting a slot will touch whose key's hash has this upper half: a hint, some
+     * victims ahead. NULL: nothing. */
+    void (*prefetch_evicted)(const void *state, uint32_t half);
     /* Undoes a take_victim, the latest first: the slot is the one to evict next again. */
     void (*put_back)(void *state, uint32_t slot);
     /* Learns that a slot that is taken out lost its block, whose key has this hash. NULL: it is of no

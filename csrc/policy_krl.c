@@ -12,9 +12,7 @@
  *
  * A block that is worth less than a learned time more than the inflation is not admitted: it would
  * be evicted before most blocks that are used a second time are. docs/eviction.md explains. */
-#include <string.h>
-
-#include "chains.h"
+#include "hash_table.h"
 #include "policy.h"
 #include "ring.h"
 #include "slot.h"
@@ -34,6 +32,7 @@ enum {
     GHOSTS_LEAST = 32768,
     ADAPT_TICKS = 160,
     BACK_TICKS = 160,    /* that a clock may go back and be waited for */
+    OLDEST_AHEAD = 4,    /* ghosts, to prefetch by */
     FREE_PERCENT = 2,    /* of the slots, free: then every block is admitted */
     REQUEST_BITS = 22,   /* of a request's number that are kept */
 };
@@ -82,8 +81,11 @@ typedef struct krl {
     uint16_t filled;       /* a bit for each list that has a slot */
     uint32_t worths[LISTS]; /* of the front of each list that has one */
     uint64_t returns[BUCKETS]; /* second uses, by the time since the first */
-    krl_node nodes[];      /* slots, ghosts, and the ends of the lists and of the ghosts; the ghosts'
-                            * chains lie behind */
+    /* Of each list, of the slots that the request observed last found here, the one that entered it
+     * first in the tick of the latest; KVREG_NO_SLOT: none. */
+    uint32_t found[LISTS];
+    krl_node nodes[];      /* slots, ghosts, and the ends of the lists and of the ghosts; the table of
+                            * the ghosts lies behind */
 } krl;
 
 /* -- Nodes --------------------------------------------------------------------------------- */
@@ -100,10 +102,15 @@ static size_t node_count(uint32_t slots)
     return (size_t)slots + ghost_room(slots) + LISTS + 1;
 }
 
+/* Where the ghosts' table lies in the state: at a multiple of a cache line. */
+static size_t table_offset(uint32_t slots)
+{
+    return (sizeof(krl) + node_count(slots) * sizeof(krl_node) + 63) / 64 * 64;
+}
+
 static size_t krl_state_bytes(uint32_t slots)
 {
-    return sizeof(krl) + node_count(slots) * sizeof(krl_node) +
-           kvreg_chains_bytes(ghost_room(slots));
+    return table_offset(slots) + kvreg_hash_table_bytes(ghost_room(slots));
 }
 
 static kvreg_rings rings_of(const krl *state)
@@ -111,9 +118,9 @@ static kvreg_rings rings_of(const krl *state)
     return (kvreg_rings){ (void *)state->nodes, sizeof(krl_node) };
 }
 
-static kvreg_chains *chains_of(const krl *state)
+static kvreg_hash_table *table_of(const krl *state)
 {
-    return (kvreg_chains *)(state->nodes + node_count(state->slots));
+    return (kvreg_hash_table *)((uint8_t *)state + table_offset(state->slots));
 }
 
 static uint32_t list_end(const krl *state, uint32_t list)
@@ -167,23 +174,49 @@ static void note_front(krl *state, uint32_t list)
     }
 }
 
-static void enter_list(krl *state, uint32_t slot)
+/* Lets a slot enter its list in front of another node there, or of the list's end. */
+static void enter_list(krl *state, uint32_t slot, uint32_t next)
 {
-    krl_node *node = &state->nodes[slot];
-    uint32_t list = list_of(node);
-    node->place = IN_LIST;
-    kvreg_ring_append(rings_of(state), slot, list_end(state, list));
-    if ((state->filled >> list & 1) == 0)
+    uint32_t list = list_of(&state->nodes[slot]), previous = state->nodes[next].ring.previous;
+    state->nodes[slot].place = IN_LIST;
+    kvreg_ring_link(rings_of(state), slot, previous, next);
+    if (previous == list_end(state, list))
         note_front(state, list);
 }
 
-/* list_of() may have changed since the slot entered. */
 static void leave_list(krl *state, uint32_t slot)
 {
-    uint32_t previous = state->nodes[slot].ring.previous;
+    uint32_t list = list_of(&state->nodes[slot]), previous = state->nodes[slot].ring.previous;
     kvreg_ring_remove(rings_of(state), slot);
-    if (previous >= list_end(state, 0))
-        note_front(state, previous - list_end(state, 0));
+    if (previous == list_end(state, list))
+        note_front(state, list);
+    if (state->found[list] == slot)
+        state->found[list] = KVREG_NO_SLOT;
+}
+
+static void forget_found(krl *state)
+{
+    for (uint32_t list = 0; list < LISTS; list++)
+        state->found[list] = KVREG_NO_SLOT;
+}
+
+/* Lets a slot enter that a request found here. */
+static void enter_found(krl *state, uint32_t slot)
+{
+    uint32_t list = list_of(&state->nodes[slot]), first = state->found[list];
+    enter_list(state, slot, list_end(state, list));
+    if (first == KVREG_NO_SLOT || state->nodes[first].used_at != state->now)
+        state->found[list] = slot;
+}
+
+/* Lets a slot enter whose block a request brought: in front of those that it found here in the same
+ * tick, so that it stands where its use does, and the request's blocks stand tail to head. */
+static void enter_stored(krl *state, uint32_t slot)
+{
+    uint32_t list = list_of(&state->nodes[slot]), first = state->found[list];
+    bool together = first != KVREG_NO_SLOT &&
+                    state->nodes[first].used_at == state->nodes[slot].used_at;
+    enter_list(state, slot, together ? first : list_end(state, list));
 }
 
 /* The list whose front is to be evicted next, of those of equal worth the highest: its slot was used
@@ -203,30 +236,25 @@ static uint32_t least_list(const krl *state)
 
 static uint32_t find_ghost(const krl *state, const kvreg_key *key)
 {
-    uint32_t position = kvreg_chains_find(chains_of(state), key->hash);
-    return position == KVREG_CHAINS_NONE ? KVREG_NO_SLOT : state->slots + position;
+    uint32_t position = kvreg_hash_table_find(table_of(state), key->hash);
+    return position == KVREG_NO_POSITION ? KVREG_NO_SLOT : state->slots + position;
 }
 
 /* The same for a key whose ghost was noted: in the meantime another key may have taken its place. */
 static uint32_t find_noted_ghost(const krl *state, const kvreg_key *key)
 {
     if (key->note != KVREG_NO_SLOT && state->nodes[key->note].place == IN_LIST &&
-        kvreg_chains_holds(chains_of(state), key->note - state->slots, key->hash))
+        kvreg_hash_table_holds(table_of(state), key->note - state->slots, key->hash))
         return key->note;
     return find_ghost(state, key);
 }
 
-/* Brings near what forgetting the ghosts behind `oldest` will touch: of one its link, of an earlier
- * one, whose link has arrived, the head of its chain. */
-static void prefetch_oldest(const krl *state, uint32_t oldest)
+/* Brings near what forgetting the ghosts behind the oldest will touch, a few ahead of time. */
+static void prefetch_oldest(const krl *state)
 {
-    uint32_t sooner = state->nodes[oldest].ring.next;
-    if (sooner == ghosts_end(state))
-        return;
-    uint32_t later = state->nodes[sooner].ring.next;
-    kvreg_chains_prefetch_head_of(chains_of(state), sooner - state->slots);
-    if (later != ghosts_end(state))
-        kvreg_chains_prefetch_position(chains_of(state), later - state->slots);
+    uint32_t ahead = kvreg_ring_peek(rings_of(state), ghosts_end(state), OLDEST_AHEAD);
+    if (ahead != ghosts_end(state))
+        kvreg_hash_table_prefetch_position(table_of(state), ahead - state->slots);
 }
 
 /* The place for one more ghost, out of the ring: a vacant one, or else the oldest ghost's. */
@@ -237,8 +265,8 @@ static uint32_t take_ghost_place(krl *state)
     if (!vacant && state->ghosts_used < state->ghosts)
         return state->slots + state->ghosts_used++;
     if (!vacant) {
-        prefetch_oldest(state, front);
-        kvreg_chains_remove(chains_of(state), front - state->slots);
+        prefetch_oldest(state);
+        kvreg_hash_table_remove(table_of(state), front - state->slots);
     }
     kvreg_ring_remove(rings_of(state), front);
     return front;
@@ -249,14 +277,14 @@ static krl_node *add_ghost(krl *state, uint64_t hash)
 {
     uint32_t ghost = take_ghost_place(state);
     kvreg_ring_append(rings_of(state), ghost, ghosts_end(state));
-    kvreg_chains_add(chains_of(state), ghost - state->slots, hash);
+    kvreg_hash_table_add(table_of(state), ghost - state->slots, hash);
     state->nodes[ghost].place = IN_LIST;
     return &state->nodes[ghost];
 }
 
 static void drop_ghost(krl *state, uint32_t ghost)
 {
-    kvreg_chains_remove(chains_of(state), ghost - state->slots);
+    kvreg_hash_table_remove(table_of(state), ghost - state->slots);
     kvreg_ring_remove(rings_of(state), ghost);
     kvreg_ring_prepend(rings_of(state), ghost, ghosts_end(state));
     state->nodes[ghost].place = VACANT;
@@ -314,7 +342,7 @@ static int32_t first_count(const known_prefix *known, size_t i, size_t n)
 static uint32_t bucket_of(uint32_t ticks)
 {
     if (ticks < 2)
-        return 0;
+        return ticks;
     uint32_t exponent = 31 - (uint32_t)__builtin_clz(ticks);
     return 2 * exponent + (ticks >> (exponent - 1) & 1);
 }
@@ -405,15 +433,15 @@ static bool is_counted(const krl_node *node, const kvreg_use *use)
     return node->request == use->request && use->request != 0;
 }
 
-/* Brings near what the search for ghosts reads, of all keys at once. */
-static void prefetch_ghosts(const krl *state, const kvreg_key *keys, size_t n)
+/* Brings near what is known of all keys at once. */
+static void prefetch_nodes(const krl *state, const kvreg_key *keys, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         if (keys[i].slot == KVREG_NO_SLOT)
-            kvreg_chains_prefetch_head(chains_of(state), keys[i].hash);
-    for (size_t i = 0; i < n; i++)
-        if (keys[i].slot == KVREG_NO_SLOT)
-            kvreg_chains_prefetch_link(chains_of(state), keys[i].hash);
+            kvreg_hash_table_prefetch(table_of(state), kvreg_groups_half(keys[i].hash));
+        else
+            __builtin_prefetch(&state->nodes[keys[i].slot], 1);
+    }
 }
 
 static known_prefix find_known_prefix(const krl *state, kvreg_key *keys, size_t n,
@@ -438,16 +466,18 @@ static known_prefix find_known_prefix(const krl *state, kvreg_key *keys, size_t 
 static void renew(krl *state, kvreg_key *key, uint32_t number, int32_t count)
 {
     krl_node *node = &state->nodes[number];
+    bool in_list = !is_ghost(state, number) && node->place == IN_LIST;
+    if (in_list)
+        leave_list(state, number);
     node->used_at = state->now;
     node->count = count;
-    if (is_ghost(state, number)) {
+    if (in_list) {
+        enter_found(state, number);
+    } else if (is_ghost(state, number)) {
         kvreg_ring_remove(rings_of(state), number);
         kvreg_ring_append(rings_of(state), number, ghosts_end(state));
-    } else if (node->place == OUT) {
-        key->used = true;
     } else {
-        leave_list(state, number);
-        enter_list(state, number);
+        key->used = true;
     }
 }
 
@@ -498,9 +528,11 @@ static void krl_observe(void *memory, kvreg_key *keys, size_t n, const kvreg_use
     krl *state = memory;
     kvreg_use use = *call;
     use.request = short_request(use.request);
+    if (use.request != state->request || use.request == 0)
+        forget_found(state);
     state->request = use.request;
     tell_time(state, use.now);
-    prefetch_ghosts(state, keys, n);
+    prefetch_nodes(state, keys, n);
     known_prefix known = find_known_prefix(state, keys, n, &use);
     for (size_t i = n; i-- > 0;) {
         bool noted = i < known.keys;
@@ -521,7 +553,8 @@ static void krl_init(void *memory, uint32_t slots)
     for (uint32_t list = 0; list < LISTS; list++)
         kvreg_ring_init(rings_of(state), list_end(state, list));
     kvreg_ring_init(rings_of(state), ghosts_end(state));
-    kvreg_chains_init(chains_of(state), state->ghosts);
+    forget_found(state);
+    kvreg_hash_table_init(table_of(state), state->ghosts);
 }
 
 /* Moves a slot whose use was observed while it was out. */
@@ -529,7 +562,7 @@ static void krl_use(void *memory, uint32_t slot)
 {
     krl *state = memory;
     leave_list(state, slot);
-    enter_list(state, slot);
+    enter_found(state, slot);
 }
 
 static void krl_add(void *memory, uint32_t slot, const kvreg_key *key)
@@ -543,7 +576,7 @@ static void krl_add(void *memory, uint32_t slot, const kvreg_key *key)
         copy_history(node, &state->nodes[ghost]);
         drop_ghost(state, ghost);
     }
-    enter_list(state, slot);
+    enter_stored(state, slot);
 }
 
 static void krl_missed(void *memory, const kvreg_key *key)
@@ -581,14 +614,17 @@ static uint32_t krl_foresee(const void *memory, uint32_t others)
     return slot < state->slots ? slot : KVREG_NO_SLOT;
 }
 
+static void krl_prefetch_evicted(const void *memory, uint32_t half)
+{
+    const krl *state = memory;
+    kvreg_hash_table_prefetch(table_of(state), half);
+}
+
 static void krl_put_back(void *memory, uint32_t slot)
 {
     krl *state = memory;
-    krl_node *node = &state->nodes[slot];
-    uint32_t list = list_of(node);
-    node->place = IN_LIST;
-    kvreg_ring_prepend(rings_of(state), slot, list_end(state, list));
-    note_front(state, list);
+    uint32_t end = list_end(state, list_of(&state->nodes[slot]));
+    enter_list(state, slot, state->nodes[end].ring.next);
 }
 
 static void krl_evicted(void *memory, uint32_t slot, uint64_t hash)
@@ -611,6 +647,7 @@ const kvreg_policy kvreg_policy_krl = {
     .remove = krl_remove,
     .take_victim = krl_take_victim,
     .foresee = krl_foresee,
+    .prefetch_evicted = krl_prefetch_evicted,
     .put_back = krl_put_back,
     .evicted = krl_evicted,
 };

@@ -20,6 +20,7 @@
  * queue: constant time a call on average. Where very many in a row were used, a search ends after
  * MOST_MOVES of them, used or not: no caller is to wait while it goes round a large main queue. */
 #include "ghosts.h"
+#include "groups.h"
 #include "policy.h"
 #include "ring.h"
 #include "slot.h"
@@ -46,7 +47,7 @@ typedef struct s3fifo {
     uint32_t main_share;     /* slots of the main queue above which it has the victims */
     uint32_t in_main;        /* slots in its ring */
     kvreg_ring_node nodes[]; /* one a slot, then the ends of the rings; behind them a mark a slot,
-                                and then the ghosts */
+                              * and then the ghosts */
 } s3fifo;
 
 static kvreg_rings rings_of(const s3fifo *queues)
@@ -65,16 +66,17 @@ static uint32_t ghost_room(uint32_t slots)
     return slots == 1 ? 1 : main_share(slots);
 }
 
-/* Bytes of the marks, such that the ghosts behind them are aligned. */
-static size_t marks_bytes(uint32_t slots)
+/* Where the ghosts lie in the state: at a multiple of a cache line. */
+static size_t ghosts_offset(uint32_t slots)
 {
-    return ((size_t)slots * sizeof(slot_mark) + 3) / 4 * 4;
+    size_t marks_end = sizeof(s3fifo) + ((size_t)slots + RINGS) * sizeof(kvreg_ring_node) +
+                       slots * sizeof(slot_mark);
+    return (marks_end + 63) / 64 * 64;
 }
 
 static size_t s3fifo_state_bytes(uint32_t slots)
 {
-    return sizeof(s3fifo) + ((size_t)slots + RINGS) * sizeof(kvreg_ring_node) +
-           marks_bytes(slots) + kvreg_ghosts_bytes(ghost_room(slots));
+    return ghosts_offset(slots) + kvreg_ghosts_bytes(ghost_room(slots));
 }
 
 static slot_mark *mark_of(s3fifo *queues, uint32_t slot)
@@ -82,9 +84,9 @@ static slot_mark *mark_of(s3fifo *queues, uint32_t slot)
     return (slot_mark *)(queues->nodes + queues->slots + RINGS) + slot;
 }
 
-static kvreg_ghosts *ghosts_of(s3fifo *queues)
+static kvreg_ghosts *ghosts_of(const s3fifo *queues)
 {
-    return (kvreg_ghosts *)((uint8_t *)mark_of(queues, 0) + marks_bytes(queues->slots));
+    return (kvreg_ghosts *)((uint8_t *)queues + ghosts_offset(queues->slots));
 }
 
 static uint32_t end_of(const s3fifo *queues, enum ring ring)
@@ -126,6 +128,14 @@ static void s3fifo_init(void *state, uint32_t slots)
     for (enum ring ring = SMALL; ring < RINGS; ring++)
         kvreg_ring_init(rings_of(queues), end_of(queues, ring));
     kvreg_ghosts_init(ghosts_of(queues), ghost_room(slots));
+}
+
+static void s3fifo_observe(void *state, kvreg_key *keys, size_t n, const kvreg_use *use, bool placed)
+{
+    kvreg_policy_observe_slots(state, keys, n, use, placed);
+    for (size_t i = 0; placed && i < n; i++)
+        if (!keys[i].used)
+            kvreg_ghosts_prefetch(ghosts_of(state), kvreg_groups_half(keys[i].hash));
 }
 
 static void s3fifo_add(void *state, uint32_t slot, const kvreg_key *key)
@@ -201,6 +211,11 @@ static uint32_t s3fifo_foresee(const void *state, uint32_t others)
     return slot == end ? KVREG_NO_SLOT : slot;
 }
 
+static void s3fifo_prefetch_evicted(const void *state, uint32_t half)
+{
+    kvreg_ghosts_prefetch(ghosts_of(state), half);
+}
+
 static void s3fifo_put_back(void *state, uint32_t slot)
 {
     s3fifo *queues = state;
@@ -219,12 +234,13 @@ const kvreg_policy kvreg_policy_s3fifo = {
     .name = "s3fifo",
     .state_bytes = s3fifo_state_bytes,
     .init = s3fifo_init,
-    .observe = kvreg_policy_observe_slots,
+    .observe = s3fifo_observe,
     .use = s3fifo_use,
     .add = s3fifo_add,
     .remove = s3fifo_remove,
     .take_victim = s3fifo_take_victim,
     .foresee = s3fifo_foresee,
+    .prefetch_evicted = s3fifo_prefetch_evicted,
     .put_back = s3fifo_put_back,
     .evicted = s3fifo_evicted,
 };

@@ -14,7 +14,7 @@ enum { SLOTS = 500, ROUNDS = 40000, ROUNDS_A_COUNT = 500 };
 
 static kvreg_slot slots[SLOTS];
 static kvreg_slot_rest rests[SLOTS];
-static kvreg_index_group groups[SLOTS];
+static kvreg_group groups[SLOTS];
 static uint8_t key_bytes[SLOTS][KVREG_KEY_MAX];
 static kvreg_key keys[SLOTS];
 static bool present[SLOTS];
@@ -35,8 +35,8 @@ static void make_keys(const kvreg_index *index)
 /* An empty index of the first `count` slots, and all keys. */
 static kvreg_index new_index(uint64_t seed, uint32_t count)
 {
-    kvreg_index index = { seed, kvreg_index_group_count(count), groups, slots, rests };
-    CHECK(index.group_count * KVREG_GROUP_PLACES > count && index.group_count <= SLOTS);
+    kvreg_index index = { seed, { groups, kvreg_index_group_count(count) }, slots, rests };
+    CHECK(index.table.count * KVREG_GROUP_PLACES > count && index.table.count <= SLOTS);
     memset(slots, 0, sizeof slots);
     memset(groups, 0, sizeof groups);
     memset(present, 0, sizeof present);
@@ -46,13 +46,13 @@ static kvreg_index new_index(uint64_t seed, uint32_t count)
 
 static uint32_t home_of(const kvreg_index *index, uint32_t key)
 {
-    return (uint32_t)((keys[key].hash >> 32) * index->group_count >> 32);
+    return (uint32_t)((keys[key].hash >> 32) * index->table.count >> 32);
 }
 
-static bool group_lists(const kvreg_index_group *group, uint32_t slot)
+static bool group_lists(const kvreg_group *group, uint32_t slot)
 {
     for (uint32_t place = 0; place < KVREG_GROUP_PLACES; place++) {
-        if (group->tags[place] != 0 && group->slots[place] == slot)
+        if (group->tags[place] != 0 && group->numbers[place] == slot)
             return true;
     }
     return false;
@@ -69,14 +69,14 @@ static void check_groups(const kvreg_index *index)
         if (!present[i])
             continue;
         uint32_t at = home_of(index, i);
-        for (; !group_lists(&index->groups[at], i); at = (at + 1) % index->group_count)
+        for (; !group_lists(&index->table.groups[at], i); at = (at + 1) % index->table.count)
             CHECK(++passed[at] <= SLOTS);
         listed++;
     }
-    for (uint32_t at = 0; at < index->group_count; at++) {
-        CHECK(index->groups[at].passed == passed[at]);
+    for (uint32_t at = 0; at < index->table.count; at++) {
+        CHECK(index->table.groups[at].passed == passed[at]);
         for (uint32_t place = 0; place < KVREG_GROUP_PLACES; place++)
-            listed -= index->groups[at].tags[place] != 0;
+            listed -= index->table.groups[at].tags[place] != 0;
     }
     CHECK(listed == 0);
 }
@@ -178,10 +178,10 @@ static void a_key_is_missed_when_every_group_was_passed(void)
 {
     enum { COUNT = 18 };
     kvreg_index index = new_index(3, COUNT);
-    CHECK(index.group_count == 3);
+    CHECK(index.table.count == 3);
     /* So many keys at home in a group that it passes one on; then the others leave. */
     uint32_t next = 0;
-    for (uint32_t at = 0; at < index.group_count; at++) {
+    for (uint32_t at = 0; at < index.table.count; at++) {
         uint32_t first = next;
         do {
             keys[next].hash = (uint64_t)(UINT32_MAX / 6 * (2 * at + 1)) << 32;
@@ -190,7 +190,7 @@ static void a_key_is_missed_when_every_group_was_passed(void)
         for (; first < next - 1; first++)
             toggle(&index, first);
     }
-    for (uint32_t at = 0; at < index.group_count; at++)
+    for (uint32_t at = 0; at < index.table.count; at++)
         CHECK(groups[at].passed == 1);
     check_all(&index);
     remove_all(&index);

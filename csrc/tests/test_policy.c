@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
+#include "lines.h"
 #include "slot.h"
 
 /* -- Every policy -------------------------------------------------------------------------- */
@@ -30,8 +30,7 @@ typedef struct owner {
 static owner open_policy(const kvreg_policy *policy, uint32_t slots)
 {
     owner own = { .policy = policy, .slots = slots };
-    own.state = calloc(1, policy->state_bytes(slots));
-    CHECK(own.state != NULL);
+    own.state = new_lines(policy->state_bytes(slots));
     policy->init(own.state, slots);
     return own;
 }
@@ -407,8 +406,7 @@ static void a_search_ends_although_every_block_was_used(void)
 {
     enum { SLOTS = 5000 };
     const kvreg_policy *policy = &kvreg_policy_s3fifo;
-    void *state = calloc(1, policy->state_bytes(SLOTS));
-    CHECK(state != NULL);
+    void *state = new_lines(policy->state_bytes(SLOTS));
     policy->init(state, SLOTS);
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
         policy->add(state, slot, &(kvreg_key){ .hash = slot });

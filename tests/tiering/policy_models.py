@@ -9,6 +9,7 @@ returns the positions of those of whose blocks it wants to be told the ``use``. 
 import math
 from collections import deque
 from dataclasses import dataclass
+from itertools import takewhile
 
 
 class PolicyModel:
@@ -162,10 +163,13 @@ class KrlModel(PolicyModel):
         self.margin = 0
         self.returns = [0] * len(EDGES)
         self.request = None  # the last one
+        self.found = {}  # list -> of what the request found in it last, the key that entered first
         self.new = {}  # of the keys observed last: position -> the node of one that had none
 
     def observe(self, keys, use):
         self._tell_time(use.tick)
+        if use.request is None or use.request != self.request:
+            self.found = {}
         self.new, self.request = {}, use.request
         known = self._known_prefix(keys, use)
         is_private = known >= 2 and self._node(keys[known - 1]).count < 36
@@ -182,11 +186,8 @@ class KrlModel(PolicyModel):
         return to_be_told
 
     def use(self, key):
-        if key in self.passed_over:
-            self.passed_over.remove(key)
-        else:
-            del self._list_of(key)[key]
-        self._list_of(key)[key] = None
+        self._leave(key)
+        self._enter_found(key)
 
     def admits(self, key, used, position):
         is_full = (self.slots - used) * 100 <= self.slots * 2
@@ -197,17 +198,14 @@ class KrlModel(PolicyModel):
 
     def add(self, key, position):
         self.nodes[key] = self.ghosts.pop(key, None) or self._new(position)
-        self._list_of(key)[key] = None
+        self._enter_stored(key)
 
     def miss(self, key, position):
         if key not in self.ghosts:
             self._add_ghost(key, self._new(position))
 
     def remove(self, key):
-        if key in self.passed_over:
-            self.passed_over.remove(key)
-        else:
-            del self._list_of(key)[key]
+        self._leave(key)
         self._add_ghost(key, self.nodes.pop(key))
 
     def evict(self, may_go):
@@ -264,10 +262,10 @@ class KrlModel(PolicyModel):
     def _renew(self, key, node, count):
         is_in_list = key in self.nodes and key not in self.passed_over
         if is_in_list:
-            del self._list_of(key)[key]
+            self._leave(key)
         node.tick, node.count = self.now, count
         if is_in_list:
-            self._list_of(key)[key] = None
+            self._enter_found(key)
         elif key in self.ghosts:
             self.ghosts[key] = self.ghosts.pop(key)
         return key in self.passed_over
@@ -278,11 +276,38 @@ class KrlModel(PolicyModel):
             return key
         while fronts := [next(iter(keys)) for keys in self.lists if keys]:
             key = min(reversed(fronts), key=lambda key: self._worth(self.nodes[key]))
-            del self._list_of(key)[key]
+            self._leave(key)
             if may_go(key):
                 return key
             self.passed_over.append(key)
         return None
+
+    def _enter_found(self, key):
+        index = self._index(self.nodes[key])
+        self.lists[index][key] = None
+        first = self.found.get(index)
+        if first is None or self.nodes[first].tick != self.now:
+            self.found[index] = key
+
+    def _enter_stored(self, key):
+        """Stand where the use does: before the blocks that the request found in the same tick."""
+        node = self.nodes[key]
+        entries, first = self._list_of(key), self.found.get(self._index(node))
+        behind = []
+        if first is not None and self.nodes[first].tick == node.tick:
+            behind = [*takewhile(lambda other: other != first, reversed(entries)), first]
+        for other in behind:
+            del entries[other]
+        entries |= dict.fromkeys([key, *reversed(behind)])
+
+    def _leave(self, key):
+        if key in self.passed_over:
+            self.passed_over.remove(key)
+            return
+        index = self._index(self.nodes[key])
+        del self.lists[index][key]
+        if self.found.get(index) == key:
+            del self.found[index]
 
     def _add_ghost(self, key, node):
         if len(self.ghosts) == self.ghost_room:

@@ -95,7 +95,7 @@ def requests(production_trace):
 @pytest.mark.parametrize(
     ("slots", "rate"),
     [
-        (500, 0.0704),
+        (500, 0.0708),
         (1000, 0.0887),
         (3000, 0.1404),
         (10000, 0.2372),
