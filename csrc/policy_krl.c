@@ -34,25 +34,24 @@ enum {
     BACK_TICKS = 160,    /* that a clock may go back and be waited for */
     OLDEST_AHEAD = 4,    /* ghosts, to prefetch by */
     FREE_PERCENT = 2,    /* of the slots, free: then every block is admitted */
-    REQUEST_BITS = 22,   /* of a request's number that are kept */
+    REQUEST_BITS = 23,   /* of a request's number that are kept */
 };
 
 /* -- State --------------------------------------------------------------------------------- */
 
-/* A resident slot, or a ghost. */
-enum node_place {
-    IN_LIST, /* of slots, or of ghosts */
-    OUT,     /* a slot in its owner's hands */
-    VACANT,  /* a ghost's place without a ghost; at the front of the ghosts */
-};
-
-typedef struct krl_node {
-    kvreg_ring_node ring;
-    uint32_t used_at;      /* tick of the last use */
-    int32_t count : 7;     /* COUNT_LEAST to COUNT_MOST */
-    uint32_t place : 2;
-    uint32_t once : 1;     /* used by one request only, as far as is known */
+/* What is known of a key. Always written as a whole: where a part of a word was written last, a copy
+ * of the whole has to wait. */
+typedef struct krl_history {
+    uint32_t used_at;   /* tick of the last use */
+    int32_t count : 8;  /* COUNT_LEAST to COUNT_MOST */
+    uint32_t once : 1;  /* used by one request only, as far as is known */
     uint32_t request : REQUEST_BITS; /* of the last use; 0: not known */
+} krl_history;
+
+/* A resident slot, or a ghost. */
+typedef struct krl_node {
+    kvreg_ring_node ring; /* a slot in its owner's hands is a ring by itself */
+    krl_history history;
 } krl_node;
 
 _Static_assert(sizeof(krl_node) == 16, "a node is a quarter of a cache line");
@@ -69,6 +68,7 @@ typedef struct krl {
     uint32_t slots;
     uint32_t ghosts;       /* room for them; their nodes follow the slots' */
     uint32_t ghosts_used;  /* places that have ever held one */
+    uint32_t vacant;       /* of these, hold none now: they are at the front of the ghosts' ring */
     uint32_t now;
     uint32_t clock_lag;    /* by which the clock was set back; wraps */
     uint32_t request;      /* whose keys were observed last */
@@ -76,6 +76,8 @@ typedef struct krl {
     uint32_t inflation;
     uint32_t margin;       /* ticks above the inflation that a new block has to be worth; 0: none */
     uint32_t victim_list;  /* that the last victim was taken from */
+    uint32_t rival_list;   /* the one whose front was then to be evicted next; LISTS: none */
+    bool ranked;           /* these two are the first still, in this order or the other */
     bool started;          /* a use has told the time */
     bool evicted;          /* there has been an eviction */
     uint16_t filled;       /* a bit for each list that has a slot */
@@ -145,13 +147,13 @@ static uint32_t list_of_count(int32_t count)
 
 static uint32_t list_of(const krl_node *node)
 {
-    return list_of_count(node->count);
+    return list_of_count(node->history.count);
 }
 
 /* What has to become less than the other slots' for the slot to be evicted; wraps. */
 static uint32_t worth(const krl_node *node)
 {
-    return node->used_at + PLACE_TICKS * list_of(node);
+    return node->history.used_at + PLACE_TICKS * list_of(node);
 }
 
 /* Whether tick or worth `a` is before `b`, on a clock that wraps. */
@@ -165,6 +167,8 @@ static bool is_before(uint32_t a, uint32_t b)
 /* Notes which slot is at the front of a list, after a change there. */
 static void note_front(krl *state, uint32_t list)
 {
+    if (list != state->victim_list)
+        state->ranked = false;
     uint32_t end = list_end(state, list), front = state->nodes[end].ring.next;
     if (front == end) {
         state->filled &= (uint16_t)~(1u << list);
@@ -178,7 +182,6 @@ static void note_front(krl *state, uint32_t list)
 static void enter_list(krl *state, uint32_t slot, uint32_t next)
 {
     uint32_t list = list_of(&state->nodes[slot]), previous = state->nodes[next].ring.previous;
-    state->nodes[slot].place = IN_LIST;
     kvreg_ring_link(rings_of(state), slot, previous, next);
     if (previous == list_end(state, list))
         note_front(state, list);
@@ -205,7 +208,7 @@ static void enter_found(krl *state, uint32_t slot)
 {
     uint32_t list = list_of(&state->nodes[slot]), first = state->found[list];
     enter_list(state, slot, list_end(state, list));
-    if (first == KVREG_NO_SLOT || state->nodes[first].used_at != state->now)
+    if (first == KVREG_NO_SLOT || state->nodes[first].history.used_at != state->now)
         state->found[list] = slot;
 }
 
@@ -215,21 +218,51 @@ static void enter_stored(krl *state, uint32_t slot)
 {
     uint32_t list = list_of(&state->nodes[slot]), first = state->found[list];
     bool together = first != KVREG_NO_SLOT &&
-                    state->nodes[first].used_at == state->nodes[slot].used_at;
+                    state->nodes[first].history.used_at == state->nodes[slot].history.used_at;
     enter_list(state, slot, together ? first : list_end(state, list));
 }
 
-/* The list whose front is to be evicted next, of those of equal worth the highest: its slot was used
- * first. LISTS when all are empty. */
-static uint32_t least_list(const krl *state)
+/* By how much the front of a list is worth less than any slot can be; does not wrap. */
+static uint32_t shortfall(const krl *state, uint32_t list)
 {
-    uint32_t least = LISTS;
-    for (uint32_t list = 0; list < LISTS; list++) {
-        if ((state->filled >> list & 1) != 0 &&
-            (least == LISTS || !is_before(state->worths[least], state->worths[list])))
-            least = list;
+    return state->now + PLACE_TICKS * LISTS - state->worths[list];
+}
+
+/* Whether the front of list `a` is to be evicted before that of `b`, neither of which is empty. Of
+ * equal worth it is the higher list's: its slot was used first. */
+static bool goes_before(const krl *state, uint32_t a, uint32_t b)
+{
+    uint32_t of_a = shortfall(state, a), of_b = shortfall(state, b);
+    return of_a > of_b || (of_a == of_b && a > b);
+}
+
+/* Finds victim_list, LISTS when all are empty, and rival_list. */
+static void rank_lists(krl *state)
+{
+    uint32_t first = LISTS, second = LISTS;
+    for (uint32_t left = state->filled; left != 0; left &= left - 1) {
+        uint32_t list = (uint32_t)__builtin_ctz(left);
+        if (first == LISTS || goes_before(state, list, first)) {
+            second = first;
+            first = list;
+        } else if (second == LISTS || goes_before(state, list, second)) {
+            second = list;
+        }
     }
-    return least;
+    state->victim_list = first;
+    state->rival_list = second;
+    state->ranked = true;
+}
+
+/* The list whose front is to be evicted next; LISTS when all are empty. Mostly it is the same as
+ * for the victim before. */
+static uint32_t least_list(krl *state)
+{
+    uint32_t list = state->victim_list, rival = state->rival_list;
+    if (!state->ranked || (state->filled >> list & 1) == 0 ||
+        (rival != LISTS && !goes_before(state, list, rival)))
+        rank_lists(state);
+    return state->victim_list;
 }
 
 /* -- Ghosts -------------------------------------------------------------------------------- */
@@ -243,10 +276,16 @@ static uint32_t find_ghost(const krl *state, const kvreg_key *key)
 /* The same for a key whose ghost was noted: in the meantime another key may have taken its place. */
 static uint32_t find_noted_ghost(const krl *state, const kvreg_key *key)
 {
-    if (key->note != KVREG_NO_SLOT && state->nodes[key->note].place == IN_LIST &&
+    if (key->note != KVREG_NO_SLOT &&
         kvreg_hash_table_holds(table_of(state), key->note - state->slots, key->hash))
         return key->note;
     return find_ghost(state, key);
+}
+
+/* The same for a key that was to be placed when it was observed: it had a ghost then or has none. */
+static uint32_t observed_ghost(const krl *state, const kvreg_key *key)
+{
+    return key->note == KVREG_NO_SLOT ? KVREG_NO_SLOT : find_noted_ghost(state, key);
 }
 
 /* Brings near what forgetting the ghosts behind the oldest will touch, a few ahead of time. */
@@ -260,11 +299,12 @@ static void prefetch_oldest(const krl *state)
 /* The place for one more ghost, out of the ring: a vacant one, or else the oldest ghost's. */
 static uint32_t take_ghost_place(krl *state)
 {
-    uint32_t front = state->nodes[ghosts_end(state)].ring.next;
-    bool vacant = front != ghosts_end(state) && state->nodes[front].place == VACANT;
-    if (!vacant && state->ghosts_used < state->ghosts)
+    if (state->vacant == 0 && state->ghosts_used < state->ghosts)
         return state->slots + state->ghosts_used++;
-    if (!vacant) {
+    uint32_t front = state->nodes[ghosts_end(state)].ring.next;
+    if (state->vacant > 0) {
+        state->vacant--;
+    } else {
         prefetch_oldest(state);
         kvreg_hash_table_remove(table_of(state), front - state->slots);
     }
@@ -272,14 +312,13 @@ static uint32_t take_ghost_place(krl *state)
     return front;
 }
 
-/* Makes the youngest ghost; its count and last use are the caller's to set. */
-static krl_node *add_ghost(krl *state, uint64_t hash)
+/* Adds the youngest ghost. */
+static void add_ghost(krl *state, uint64_t hash, krl_history history)
 {
     uint32_t ghost = take_ghost_place(state);
     kvreg_ring_append(rings_of(state), ghost, ghosts_end(state));
     kvreg_hash_table_add(table_of(state), ghost - state->slots, hash);
-    state->nodes[ghost].place = IN_LIST;
-    return &state->nodes[ghost];
+    state->nodes[ghost].history = history;
 }
 
 static void drop_ghost(krl *state, uint32_t ghost)
@@ -287,16 +326,7 @@ static void drop_ghost(krl *state, uint32_t ghost)
     kvreg_hash_table_remove(table_of(state), ghost - state->slots);
     kvreg_ring_remove(rings_of(state), ghost);
     kvreg_ring_prepend(rings_of(state), ghost, ghosts_end(state));
-    state->nodes[ghost].place = VACANT;
-}
-
-/* What a policy knows of a key moves with it between a slot and a ghost. */
-static void copy_history(krl_node *to, const krl_node *from)
-{
-    to->used_at = from->used_at;
-    to->count = from->count;
-    to->once = from->once;
-    to->request = from->request;
+    state->vacant++;
 }
 
 /* -- Counts -------------------------------------------------------------------------------- */
@@ -388,10 +418,12 @@ static void tell_time(krl *state, uint32_t clock)
         state->now = state->adapted_at = clock;
     }
     uint32_t now = clock + state->clock_lag;
-    if (!is_before(now, state->now))
+    if (!is_before(now, state->now)) {
         state->now = now;
-    else if (state->now - now > BACK_TICKS)
+        state->ranked = false;
+    } else if (state->now - now > BACK_TICKS) {
         state->clock_lag = state->now - clock;
+    }
     if (state->now - state->adapted_at >= ADAPT_TICKS) {
         state->adapted_at = state->now;
         adapt(state);
@@ -409,8 +441,8 @@ static bool krl_admits(const void *memory, const kvreg_key *key, uint32_t used)
     bool full = (uint64_t)(state->slots - used) * 100 <= (uint64_t)state->slots * FREE_PERCENT;
     if (!state->evicted || !full || state->margin == 0)
         return true;
-    uint32_t ghost = find_noted_ghost(state, key);
-    uint32_t list = list_of_count(ghost == KVREG_NO_SLOT ? key->rank : state->nodes[ghost].count);
+    uint32_t ghost = observed_ghost(state, key);
+    uint32_t list = list_of_count(ghost == KVREG_NO_SLOT ? key->rank : state->nodes[ghost].history.count);
     return !is_before(state->now + PLACE_TICKS * list - state->inflation, state->margin);
 }
 
@@ -428,9 +460,9 @@ static uint32_t find_noted_node(const krl *state, kvreg_key *key)
 }
 
 /* Whether a key's latest use is the doing of this request, too. */
-static bool is_counted(const krl_node *node, const kvreg_use *use)
+static bool is_counted(krl_history history, const kvreg_use *use)
 {
-    return node->request == use->request && use->request != 0;
+    return history.request == use->request && use->request != 0;
 }
 
 /* Brings near what is known of all keys at once. */
@@ -453,41 +485,43 @@ static known_prefix find_known_prefix(const krl *state, kvreg_key *keys, size_t 
         uint32_t number = find_node(state, &keys[i]);
         if (number == KVREG_NO_SLOT)
             break;
-        const krl_node *node = &state->nodes[number];
-        if (node->once && is_counted(node, use))
+        krl_history history = state->nodes[number].history;
+        if (history.once && is_counted(history, use))
             break;
-        last_count = node->count;
+        last_count = history.count;
     }
     return (known_prefix){ i, i >= 2 && last_count < COUNT_OF_SHARED };
 }
 
-/* Gives a node its new count and moves it to where the youngest are. A slot that is out is moved by
- * its owner. */
-static void renew(krl *state, kvreg_key *key, uint32_t number, int32_t count)
+/* A slot that the owner took out and has not given back. */
+static bool is_out(const krl *state, uint32_t slot)
+{
+    return state->nodes[slot].ring.next == slot;
+}
+
+/* Gives a node its new history and moves it to where the youngest are. A slot that is out is moved
+ * by its owner. */
+static void renew(krl *state, kvreg_key *key, uint32_t number, krl_history history)
 {
     krl_node *node = &state->nodes[number];
-    bool in_list = !is_ghost(state, number) && node->place == IN_LIST;
-    if (in_list)
-        leave_list(state, number);
-    node->used_at = state->now;
-    node->count = count;
-    if (in_list) {
-        enter_found(state, number);
-    } else if (is_ghost(state, number)) {
+    if (is_ghost(state, number)) {
+        node->history = history;
         kvreg_ring_remove(rings_of(state), number);
         kvreg_ring_append(rings_of(state), number, ghosts_end(state));
-    } else {
+    } else if (is_out(state, number)) {
+        node->history = history;
         key->used = true;
+    } else {
+        leave_list(state, number);
+        node->history = history;
+        enter_found(state, number);
     }
 }
 
-/* The first use of a key. */
-static void begin_history(const krl *state, krl_node *node, int32_t count)
+/* After the first use of a key. */
+static krl_history first_history(const krl *state, int32_t count)
 {
-    node->used_at = state->now;
-    node->count = count;
-    node->once = true;
-    node->request = state->request;
+    return (krl_history){ state->now, count, true, state->request };
 }
 
 /* `number` is the key's node, KVREG_NO_SLOT where it has none. */
@@ -497,23 +531,22 @@ static void observe_key(krl *state, kvreg_key *key, uint32_t number, const kvreg
     if (number == KVREG_NO_SLOT) {
         key->rank = (int8_t)count_if_new;
         if (!placed)
-            begin_history(state, add_ghost(state, key->hash), count_if_new);
+            add_ghost(state, key->hash, first_history(state, count_if_new));
         return;
     }
-    krl_node *node = &state->nodes[number];
+    krl_history history = state->nodes[number].history;
     key->rank = COUNT_LEAST; /* should other keys push its ghost out */
-    if (is_counted(node, use)) {
+    if (is_counted(history, use)) {
         /* Where the request's parts came first, only now it is known what they are parts of. */
-        if (use->whole && node->once)
-            renew(state, key, number, count_if_new);
+        if (use->whole && history.once)
+            renew(state, key, number, first_history(state, count_if_new));
         return;
     }
-    uint32_t ticks = state->now - node->used_at;
-    if (node->once)
+    uint32_t ticks = state->now - history.used_at;
+    int32_t count = used_again(history.count, ticks);
+    if (history.once)
         count_return(state, ticks);
-    node->once = false;
-    node->request = use->request;
-    renew(state, key, number, used_again(node->count, ticks));
+    renew(state, key, number, (krl_history){ state->now, count, false, use->request });
 }
 
 /* As much of a request's number as a node keeps; 0 is kept for the unknown one. */
@@ -568,29 +601,29 @@ static void krl_use(void *memory, uint32_t slot)
 static void krl_add(void *memory, uint32_t slot, const kvreg_key *key)
 {
     krl *state = memory;
-    krl_node *node = &state->nodes[slot];
-    uint32_t ghost = find_noted_ghost(state, key);
+    uint32_t ghost = observed_ghost(state, key);
     if (ghost == KVREG_NO_SLOT) {
-        begin_history(state, node, key->rank);
+        state->nodes[slot].history = first_history(state, key->rank);
     } else {
-        copy_history(node, &state->nodes[ghost]);
+        state->nodes[slot].history = state->nodes[ghost].history;
         drop_ghost(state, ghost);
     }
     enter_stored(state, slot);
 }
 
+/* A key that came twice has its ghost the second time. */
 static void krl_missed(void *memory, const kvreg_key *key)
 {
     krl *state = memory;
     if (find_noted_ghost(state, key) == KVREG_NO_SLOT)
-        begin_history(state, add_ghost(state, key->hash), key->rank);
+        add_ghost(state, key->hash, first_history(state, key->rank));
 }
 
 static void krl_remove(void *memory, uint32_t slot, uint64_t hash)
 {
     krl *state = memory;
     leave_list(state, slot);
-    copy_history(add_ghost(state, hash), &state->nodes[slot]);
+    add_ghost(state, hash, state->nodes[slot].history);
 }
 
 static uint32_t krl_take_victim(void *memory)
@@ -601,8 +634,7 @@ static uint32_t krl_take_victim(void *memory)
         return KVREG_NO_SLOT;
     uint32_t slot = state->nodes[list_end(state, list)].ring.next;
     leave_list(state, slot);
-    state->nodes[slot].place = OUT;
-    state->victim_list = list;
+    kvreg_ring_init(rings_of(state), slot);
     return slot;
 }
 
@@ -632,7 +664,7 @@ static void krl_evicted(void *memory, uint32_t slot, uint64_t hash)
     krl *state = memory;
     state->inflation = worth(&state->nodes[slot]);
     state->evicted = true;
-    copy_history(add_ghost(state, hash), &state->nodes[slot]);
+    add_ghost(state, hash, state->nodes[slot].history);
 }
 
 const kvreg_policy kvreg_policy_krl = {
