@@ -5,8 +5,8 @@
 /* How far ahead of the key at hand a batch prefetches: the group first, then the slot in it. */
 enum { GROUP_AHEAD = 16, SLOT_AHEAD = 8 };
 
-/* The same for the victims of a store. */
-enum { VICTIM_AHEAD = 2 };
+/* The same for the victims of a store: the slot first, then what evicting it touches. */
+enum { VICTIM_AHEAD = 4, EVICTION_AHEAD = 2 };
 
 /* Slots that are settled under one hold of the lock: a microsecond or two, so that a lookup never
  * waits longer for a worker. */
@@ -37,7 +37,8 @@ struct kvreg_region {
     slot_list aside;
     uint32_t released;    /* the first slot in `aside` that may have become evictable there; all
                            * before it are not. KVREG_NO_SLOT: none is */
-    uint32_t foreseen;    /* the victim that was last prefetched, or KVREG_NO_SLOT */
+    /* Victims whose slots were prefetched, the next one first, or KVREG_NO_SLOT. */
+    uint32_t foreseen[VICTIM_AHEAD - EVICTION_AHEAD];
     kvreg_cache_stats stats;
 };
 
@@ -93,7 +94,7 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
     cache->region->free = (slot_list){ KVREG_NO_SLOT, KVREG_NO_SLOT };
     cache->region->aside = (slot_list){ KVREG_NO_SLOT, KVREG_NO_SLOT };
     cache->region->released = KVREG_NO_SLOT;
-    cache->region->foreseen = KVREG_NO_SLOT;
+    cache->region->foreseen[0] = cache->region->foreseen[1] = KVREG_NO_SLOT;
     policy->init(cache->policy_state, slots);
 }
 
@@ -199,20 +200,27 @@ static uint32_t take_victim(kvreg_cache *cache)
     return KVREG_NO_SLOT;
 }
 
-/* Brings near what evicting the next victims will touch: of one the slot, of the one before it,
- * whose slot has arrived, its group in the index. */
+static void prefetch_for_policy(const kvreg_cache *cache, uint32_t slot, uint32_t half)
+{
+    if (cache->policy->prefetch != NULL)
+        cache->policy->prefetch(cache->policy_state, slot, half);
+}
+
+/* Brings near what evicting the next victims will touch: of one the slot, of one before it, whose
+ * slot has arrived, the rest. */
 static void prefetch_victims(kvreg_cache *cache)
 {
-    uint32_t sooner = cache->region->foreseen;
+    uint32_t *foreseen = cache->region->foreseen;
+    uint32_t sooner = foreseen[0];
     uint32_t later = cache->policy->foresee(cache->policy_state, VICTIM_AHEAD);
-    cache->region->foreseen = later;
+    foreseen[0] = foreseen[1];
+    foreseen[1] = later;
     if (later != KVREG_NO_SLOT)
         __builtin_prefetch(&cache->slots[later], 1);
     if (sooner == KVREG_NO_SLOT)
         return;
     kvreg_index_prefetch_group_of(&cache->index, sooner);
-    if (cache->policy->prefetch_evicted != NULL)
-        cache->policy->prefetch_evicted(cache->policy_state, cache->slots[sooner].hash);
+    prefetch_for_policy(cache, KVREG_NO_SLOT, cache->slots[sooner].hash);
 }
 
 /* A slot for a new block, in no list and not in the index: a free one, or else a victim's. */
@@ -311,6 +319,15 @@ static void prefetch_ahead(const kvreg_cache *cache, const kvreg_key *keys, size
         kvreg_index_prefetch_slot(&cache->index, keys[i + SLOT_AHEAD].hash);
 }
 
+/* Finds the slot of the key at position i, as part of a batch. */
+static uint32_t find(const kvreg_cache *cache, kvreg_key *keys, size_t n, size_t i)
+{
+    prefetch_ahead(cache, keys, n, i);
+    keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
+    prefetch_for_policy(cache, keys[i].slot, kvreg_groups_half(keys[i].hash));
+    return keys[i].slot;
+}
+
 static void lock(kvreg_cache *cache)
 {
     kvreg_os_mutex_lock(&cache->region->lock);
@@ -365,10 +382,8 @@ void kvreg_cache_touch(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvre
 {
     hash_all(cache, keys, n);
     lock(cache);
-    for (size_t i = 0; i < n; i++) {
-        prefetch_ahead(cache, keys, n, i);
-        keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
-    }
+    for (size_t i = 0; i < n; i++)
+        find(cache, keys, n, i);
     observe_and_use(cache, keys, n, by);
     unlock(cache);
 }
@@ -379,8 +394,7 @@ static size_t keep_present(kvreg_cache *cache, kvreg_key *keys, size_t n)
 {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
-        prefetch_ahead(cache, keys, n, i);
-        keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
+        find(cache, keys, n, i);
         if (keys[i].slot != KVREG_NO_SLOT) {
             kept += !cache->slots[keys[i].slot].kept;
             cache->slots[keys[i].slot].kept = 1;
@@ -542,8 +556,7 @@ bool kvreg_cache_begin_load(kvreg_cache *cache, kvreg_key *keys, size_t n, const
     /* Each block may turn out to be wrong and be forgotten. */
     bool reserved = reserve_events(cache, n);
     for (size_t i = 0; reserved && i < n; i++) {
-        prefetch_ahead(cache, keys, n, i);
-        uint32_t slot = keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
+        uint32_t slot = find(cache, keys, n, i);
         if (slot == KVREG_NO_SLOT || cache->slots[slot].state != READY)
             continue;
         cache->region->stats.pinned += cache->slots[slot].pins++ == 0;

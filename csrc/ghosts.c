@@ -2,8 +2,6 @@
 
 #include "hash_table.h"
 
-enum { OLDEST_AHEAD = 4 };
-
 /* The table's positions are a ring: a ghost that is taken leaves its place empty. */
 struct kvreg_ghosts {
     _Alignas(64) uint32_t next; /* position for the next ghost: the oldest's, once the ring is full.
@@ -13,15 +11,6 @@ struct kvreg_ghosts {
 static kvreg_hash_table *table_of(const kvreg_ghosts *ghosts)
 {
     return (kvreg_hash_table *)(ghosts + 1);
-}
-
-/* Brings near what the ghosts added next will push out, a few ahead of time. */
-static void prefetch_oldest(const kvreg_ghosts *ghosts)
-{
-    const kvreg_hash_table *table = table_of(ghosts);
-    uint32_t ahead = ghosts->next + OLDEST_AHEAD;
-    if (ahead < table->room)
-        kvreg_hash_table_prefetch_position(table, ahead);
 }
 
 size_t kvreg_ghosts_bytes(uint32_t room)
@@ -38,7 +27,7 @@ void kvreg_ghosts_add(kvreg_ghosts *ghosts, uint64_t hash)
 {
     kvreg_hash_table *table = table_of(ghosts);
     uint32_t position = ghosts->next;
-    prefetch_oldest(ghosts);
+    kvreg_hash_table_prefetch_following(table, position);
     kvreg_hash_table_remove(table, position);
     kvreg_hash_table_add(table, position, hash);
     ghosts->next = position + 1 == table->room ? 0 : position + 1;

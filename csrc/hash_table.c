@@ -1,11 +1,14 @@
 #include "hash_table.h"
 
-/* On average, when every position is in: metadata has to be small. */
-enum { POSITIONS_A_GROUP = 7 };
+/* On average, when every position is in: as few as metadata of 128 bytes a slot leave room for. */
+enum { POSITIONS_IN_TWO_GROUPS = 13 };
+
+/* Of positions that are removed in order: the hash first, then its group. */
+enum { HASH_AHEAD = 16, GROUP_AHEAD = 4 };
 
 static uint32_t group_count(uint32_t room)
 {
-    return (room - 1) / POSITIONS_A_GROUP + 1;
+    return (uint32_t)((uint64_t)room * 2 / POSITIONS_IN_TWO_GROUPS + 1);
 }
 
 size_t kvreg_hash_table_bytes(uint32_t room)
@@ -72,7 +75,12 @@ void kvreg_hash_table_prefetch(const kvreg_hash_table *table, uint32_t half)
     kvreg_groups_prefetch(groups_of(table), half);
 }
 
-void kvreg_hash_table_prefetch_position(const kvreg_hash_table *table, uint32_t position)
+void kvreg_hash_table_prefetch_following(const kvreg_hash_table *table, uint32_t position)
 {
-    kvreg_groups_prefetch(groups_of(table), kvreg_groups_half(*hash_at(table, position)));
+    if (position + HASH_AHEAD < table->room)
+        __builtin_prefetch(hash_at(table, position + HASH_AHEAD), 1);
+    if (position + GROUP_AHEAD < table->room) {
+        uint64_t hash = *hash_at(table, position + GROUP_AHEAD);
+        kvreg_groups_prefetch(groups_of(table), kvreg_groups_half(hash));
+    }
 }

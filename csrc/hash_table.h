@@ -41,7 +41,7 @@ void kvreg_hash_table_remove(kvreg_hash_table *table, uint32_t position);
 /* Brings near what finding or adding a hash with this upper half will touch. */
 void kvreg_hash_table_prefetch(const kvreg_hash_table *table, uint32_t half);
 
-/* The same for removing a position, whose hash is read. */
-void kvreg_hash_table_prefetch_position(const kvreg_hash_table *table, uint32_t position);
+/* The same for removing the positions that follow one, when they are removed in that order. */
+void kvreg_hash_table_prefetch_following(const kvreg_hash_table *table, uint32_t position);
 
 #endif

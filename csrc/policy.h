@@ -35,6 +35,9 @@ typedef struct kvreg_policy {
     size_t (*state_bytes)(uint32_t slots);
     /* Makes zeroed memory a state that orders no slot. */
     void (*init)(void *state, uint32_t slots);
+    /* Brings near what the other calls will touch for a key whose hash has this upper half and whose
+     * block is in `slot`, or is not here (any more): KVREG_NO_SLOT. NULL: nothing. */
+    void (*prefetch)(const void *state, uint32_t slot, uint32_t half);
     /* Learns that a request uses keys, in prefix order, whose hash and slot are set; the slot is
      * KVREG_NO_SLOT where the block is not here; if they are `placed`, each of these is then added
      * or missed. Sets `used` of those for whose slot `use` is to be called; `rank` and `note` are
@@ -57,9 +60,6 @@ typedef struct kvreg_policy {
     /* The slot that take_victim is likely to return after `others` more: a hint, to prefetch by.
      * KVREG_NO_SLOT when there is none. */
     uint32_t (*foresee)(const void *state, uint32_t others);
-    /* Brings near what evicting a slot will touch whose key's hash has this upper half: a hint, some
-     * victims ahead. NULL: nothing. */
-    void (*prefetch_evicted)(const void *state, uint32_t half);
     /* Undoes a take_victim, the latest first: the slot is the one to evict next again. */
     void (*put_back)(void *state, uint32_t slot);
     /* Learns that a slot that is taken out lost its block, whose key has this hash. NULL: it is of no

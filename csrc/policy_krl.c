@@ -32,7 +32,7 @@ enum {
     GHOSTS_LEAST = 32768,
     ADAPT_TICKS = 160,
     BACK_TICKS = 160,    /* that a clock may go back and be waited for */
-    OLDEST_AHEAD = 4,    /* ghosts, to prefetch by */
+    OLDEST_AHEAD = 16,   /* ghosts, to prefetch by */
     FREE_PERCENT = 2,    /* of the slots, free: then every block is admitted */
     REQUEST_BITS = 23,   /* of a request's number that are kept */
 };
@@ -288,12 +288,13 @@ static uint32_t observed_ghost(const krl *state, const kvreg_key *key)
     return key->note == KVREG_NO_SLOT ? KVREG_NO_SLOT : find_noted_ghost(state, key);
 }
 
-/* Brings near what forgetting the ghosts behind the oldest will touch, a few ahead of time. */
-static void prefetch_oldest(const krl *state)
+/* Brings near what forgetting the next ghosts will touch. Mostly these are the next places, too. */
+static void prefetch_oldest(const krl *state, uint32_t oldest)
 {
-    uint32_t ahead = kvreg_ring_peek(rings_of(state), ghosts_end(state), OLDEST_AHEAD);
-    if (ahead != ghosts_end(state))
-        kvreg_hash_table_prefetch_position(table_of(state), ahead - state->slots);
+    uint32_t later = oldest + OLDEST_AHEAD;
+    if (later < ghosts_end(state) - LISTS)
+        __builtin_prefetch(&state->nodes[later], 1);
+    kvreg_hash_table_prefetch_following(table_of(state), oldest - state->slots);
 }
 
 /* The place for one more ghost, out of the ring: a vacant one, or else the oldest ghost's. */
@@ -305,7 +306,7 @@ static uint32_t take_ghost_place(krl *state)
     if (state->vacant > 0) {
         state->vacant--;
     } else {
-        prefetch_oldest(state);
+        prefetch_oldest(state, front);
         kvreg_hash_table_remove(table_of(state), front - state->slots);
     }
     kvreg_ring_remove(rings_of(state), front);
@@ -465,17 +466,6 @@ static bool is_counted(krl_history history, const kvreg_use *use)
     return history.request == use->request && use->request != 0;
 }
 
-/* Brings near what is known of all keys at once. */
-static void prefetch_nodes(const krl *state, const kvreg_key *keys, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (keys[i].slot == KVREG_NO_SLOT)
-            kvreg_hash_table_prefetch(table_of(state), kvreg_groups_half(keys[i].hash));
-        else
-            __builtin_prefetch(&state->nodes[keys[i].slot], 1);
-    }
-}
-
 static known_prefix find_known_prefix(const krl *state, kvreg_key *keys, size_t n,
                                       const kvreg_use *use)
 {
@@ -565,7 +555,6 @@ static void krl_observe(void *memory, kvreg_key *keys, size_t n, const kvreg_use
         forget_found(state);
     state->request = use.request;
     tell_time(state, use.now);
-    prefetch_nodes(state, keys, n);
     known_prefix known = find_known_prefix(state, keys, n, &use);
     for (size_t i = n; i-- > 0;) {
         bool noted = i < known.keys;
@@ -588,6 +577,15 @@ static void krl_init(void *memory, uint32_t slots)
     kvreg_ring_init(rings_of(state), ghosts_end(state));
     forget_found(state);
     kvreg_hash_table_init(table_of(state), state->ghosts);
+}
+
+static void krl_prefetch(const void *memory, uint32_t slot, uint32_t half)
+{
+    const krl *state = memory;
+    if (slot == KVREG_NO_SLOT)
+        kvreg_hash_table_prefetch(table_of(state), half);
+    else
+        __builtin_prefetch(&state->nodes[slot], 1);
 }
 
 /* Moves a slot whose use was observed while it was out. */
@@ -646,12 +644,6 @@ static uint32_t krl_foresee(const void *memory, uint32_t others)
     return slot < state->slots ? slot : KVREG_NO_SLOT;
 }
 
-static void krl_prefetch_evicted(const void *memory, uint32_t half)
-{
-    const krl *state = memory;
-    kvreg_hash_table_prefetch(table_of(state), half);
-}
-
 static void krl_put_back(void *memory, uint32_t slot)
 {
     krl *state = memory;
@@ -671,6 +663,7 @@ const kvreg_policy kvreg_policy_krl = {
     .name = "krl",
     .state_bytes = krl_state_bytes,
     .init = krl_init,
+    .prefetch = krl_prefetch,
     .observe = krl_observe,
     .use = krl_use,
     .admits = krl_admits,
@@ -679,7 +672,6 @@ const kvreg_policy kvreg_policy_krl = {
     .remove = krl_remove,
     .take_victim = krl_take_victim,
     .foresee = krl_foresee,
-    .prefetch_evicted = krl_prefetch_evicted,
     .put_back = krl_put_back,
     .evicted = krl_evicted,
 };

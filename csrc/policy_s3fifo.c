@@ -20,7 +20,6 @@
  * queue: constant time a call on average. Where very many in a row were used, a search ends after
  * MOST_MOVES of them, used or not: no caller is to wait while it goes round a large main queue. */
 #include "ghosts.h"
-#include "groups.h"
 #include "policy.h"
 #include "ring.h"
 #include "slot.h"
@@ -130,12 +129,10 @@ static void s3fifo_init(void *state, uint32_t slots)
     kvreg_ghosts_init(ghosts_of(queues), ghost_room(slots));
 }
 
-static void s3fifo_observe(void *state, kvreg_key *keys, size_t n, const kvreg_use *use, bool placed)
+static void s3fifo_prefetch(const void *state, uint32_t slot, uint32_t half)
 {
-    kvreg_policy_observe_slots(state, keys, n, use, placed);
-    for (size_t i = 0; placed && i < n; i++)
-        if (!keys[i].used)
-            kvreg_ghosts_prefetch(ghosts_of(state), kvreg_groups_half(keys[i].hash));
+    if (slot == KVREG_NO_SLOT)
+        kvreg_ghosts_prefetch(ghosts_of(state), half);
 }
 
 static void s3fifo_add(void *state, uint32_t slot, const kvreg_key *key)
@@ -211,11 +208,6 @@ static uint32_t s3fifo_foresee(const void *state, uint32_t others)
     return slot == end ? KVREG_NO_SLOT : slot;
 }
 
-static void s3fifo_prefetch_evicted(const void *state, uint32_t half)
-{
-    kvreg_ghosts_prefetch(ghosts_of(state), half);
-}
-
 static void s3fifo_put_back(void *state, uint32_t slot)
 {
     s3fifo *queues = state;
@@ -234,13 +226,13 @@ const kvreg_policy kvreg_policy_s3fifo = {
     .name = "s3fifo",
     .state_bytes = s3fifo_state_bytes,
     .init = s3fifo_init,
-    .observe = s3fifo_observe,
+    .prefetch = s3fifo_prefetch,
+    .observe = kvreg_policy_observe_slots,
     .use = s3fifo_use,
     .add = s3fifo_add,
     .remove = s3fifo_remove,
     .take_victim = s3fifo_take_victim,
     .foresee = s3fifo_foresee,
-    .prefetch_evicted = s3fifo_prefetch_evicted,
     .put_back = s3fifo_put_back,
     .evicted = s3fifo_evicted,
 };

@@ -48,12 +48,14 @@ static inline void kvreg_ring_append(kvreg_rings rings, uint32_t slot, uint32_t 
     kvreg_ring_link(rings, slot, kvreg_ring_at(rings, end)->previous, end);
 }
 
-/* The slot behind the first `others` of a ring; the end itself when it has no more. */
+/* The slot behind the first `others` of a ring; the end itself when it has no more. Its node is
+ * brought near for the next one to be found by it. */
 static inline uint32_t kvreg_ring_peek(kvreg_rings rings, uint32_t end, uint32_t others)
 {
     uint32_t slot = kvreg_ring_at(rings, end)->next;
     while (others-- > 0 && slot != end)
         slot = kvreg_ring_at(rings, slot)->next;
+    __builtin_prefetch(kvreg_ring_at(rings, slot), 1);
     return slot;
 }
 
