@@ -163,7 +163,7 @@ class KrlModel(PolicyModel):
         self.margin = 0
         self.returns = [0] * len(EDGES)
         self.request = None  # the last one
-        self.found = {}  # list -> of what the request found in it last, the key that entered first
+        self.found = {}  # list -> of what the request found there last, the first that entered
         self.new = {}  # of the keys observed last: position -> the node of one that had none
 
     def observe(self, keys, use):
@@ -290,7 +290,7 @@ class KrlModel(PolicyModel):
             self.found[index] = key
 
     def _enter_stored(self, key):
-        """Stand where the use does: before the blocks that the request found in the same tick."""
+        """Stand where the use does: before what the request found in the same tick."""
         node = self.nodes[key]
         entries, first = self._list_of(key), self.found.get(self._index(node))
         behind = []
