@@ -163,7 +163,7 @@ def resident_bytes():
 @pytest.mark.parametrize("policy", POLICY_MODELS)
 def test_an_hour_of_traffic_wears_nothing_out(policy, long):
     seconds = 3600 if long else 180
-    primary = np.zeros((ROWS, BLOCK_BYTES // 8), np.int64)
+    primary = np.full((ROWS, BLOCK_BYTES // 8), -1)  # so that its pages are resident
     tier = HostMemoryTier(
         None,
         primary.data,
