@@ -26,8 +26,6 @@ TIER = [
     "csrc/cache.c",
     "csrc/crc32c.c",
     "csrc/events.c",
-    "csrc/ghosts.c",
-    "csrc/hash_table.c",
     "csrc/index.c",
     "csrc/policy.c",
     "csrc/policy_krl.c",

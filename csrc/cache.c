@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-/* How far ahead of the key at hand a batch prefetches: the group first, then the slot in it. */
-enum { GROUP_AHEAD = 16, SLOT_AHEAD = 8 };
+/* How far ahead of the key at hand a batch prefetches: the group first, then the slot or
+ * ghost in it. */
+enum { GROUP_AHEAD = 16, ENTRY_AHEAD = 8 };
 
 /* The same for the victims of a store: the slot first, then what evicting it touches. */
 enum { VICTIM_AHEAD = 4, EVICTION_AHEAD = 2 };
@@ -23,8 +24,8 @@ typedef struct slot_list {
     uint32_t first, last;
 } slot_list;
 
-/* The head of a region; slots, rests, the index's table and the policy's state follow, in this
- * order, each at a multiple of a cache line. */
+/* The head of a region; slots, rests, the index's table and ghosts and the policy's state follow, in
+ * this order, each at a multiple of a cache line. */
 struct kvreg_region {
     kvreg_os_mutex lock;
     uint32_t slots;
@@ -49,18 +50,25 @@ static size_t line_round(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
+static uint32_t ghost_count(uint32_t slots, const kvreg_policy *policy)
+{
+    return policy->ghosts == NULL ? 0 : policy->ghosts(slots);
+}
+
 /* Offsets of a region's parts. */
 typedef struct layout {
-    size_t slots, rests, groups, policy, end;
+    size_t slots, rests, groups, ghosts, policy, end;
 } layout;
 
 static layout lay_out(uint32_t slots, const kvreg_policy *policy)
 {
+    uint32_t ghosts = ghost_count(slots, policy);
     layout at;
     at.slots = line_round(sizeof(struct kvreg_region));
     at.rests = at.slots + line_round(slots * sizeof(kvreg_slot));
     at.groups = at.rests + line_round(slots * sizeof(kvreg_slot_rest));
-    at.policy = at.groups + kvreg_index_group_count(slots) * sizeof(kvreg_group);
+    at.ghosts = at.groups + kvreg_index_group_count(slots, ghosts) * sizeof(kvreg_group);
+    at.policy = at.ghosts + line_round(ghosts * sizeof(uint64_t));
     at.end = at.policy + line_round(policy->state_bytes(slots));
     return at;
 }
@@ -74,6 +82,7 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
                       const kvreg_policy *policy, bool watched)
 {
     layout at = lay_out(slots, policy);
+    uint32_t ghosts = ghost_count(slots, policy);
     uint8_t *base = region;
     cache->region = region;
     cache->policy = policy;
@@ -84,9 +93,12 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
     cache->events = (kvreg_events){ .list = NULL };
     cache->index = (kvreg_index){
         .seed = kvreg_os_random(),
-        .table = { (kvreg_group *)(base + at.groups), kvreg_index_group_count(slots) },
+        .table = { (kvreg_group *)(base + at.groups), kvreg_index_group_count(slots, ghosts) },
         .slots = cache->slots,
         .rests = cache->rests,
+        .ghosts = (uint64_t *)(base + at.ghosts),
+        .slot_count = slots,
+        .ghost_count = ghosts,
     };
     kvreg_os_mutex_init(&cache->region->lock);
     cache->region->slots = slots;
@@ -200,12 +212,6 @@ static uint32_t take_victim(kvreg_cache *cache)
     return KVREG_NO_SLOT;
 }
 
-static void prefetch_for_policy(const kvreg_cache *cache, uint32_t slot, uint32_t half)
-{
-    if (cache->policy->prefetch != NULL)
-        cache->policy->prefetch(cache->policy_state, slot, half);
-}
-
 /* Brings near what evicting the next victims will touch: of one the slot, of one before it, whose
  * slot has arrived, the rest. */
 static void prefetch_victims(kvreg_cache *cache)
@@ -217,10 +223,27 @@ static void prefetch_victims(kvreg_cache *cache)
     foreseen[1] = later;
     if (later != KVREG_NO_SLOT)
         __builtin_prefetch(&cache->slots[later], 1);
-    if (sooner == KVREG_NO_SLOT)
-        return;
-    kvreg_index_prefetch_group_of(&cache->index, sooner);
-    prefetch_for_policy(cache, KVREG_NO_SLOT, cache->slots[sooner].hash);
+    if (sooner != KVREG_NO_SLOT)
+        kvreg_index_prefetch_group_of(&cache->index, sooner);
+}
+
+/* Lets a slot hold no key any more; that is the ghost of this number from now on, if of any. */
+static void take_key(kvreg_cache *cache, uint32_t slot, uint32_t ghost)
+{
+    if (ghost == KVREG_NO_SLOT)
+        kvreg_index_remove(&cache->index, slot);
+    else
+        kvreg_index_make_ghost(&cache->index, slot, ghost);
+}
+
+static void evict(kvreg_cache *cache, uint32_t slot)
+{
+    uint32_t ghost = KVREG_NO_SLOT;
+    add_event(cache, slot, true);
+    if (cache->policy->evicted != NULL)
+        ghost = cache->policy->evicted(cache->policy_state, &cache->index, slot);
+    take_key(cache, slot, ghost);
+    cache->region->stats.evictions++;
 }
 
 /* A slot for a new block, in no list and not in the index: a free one, or else a victim's. */
@@ -239,12 +262,7 @@ static uint32_t take_slot(kvreg_cache *cache)
         if (slot == KVREG_NO_SLOT)
             return slot;
         prefetch_victims(cache);
-        add_event(cache, slot, true);
-        if (cache->policy->evicted != NULL)
-            cache->policy->evicted(cache->policy_state, slot,
-                                   kvreg_index_hash_of(&cache->index, slot));
-        kvreg_index_remove(&cache->index, slot);
-        region->stats.evictions++;
+        evict(cache, slot);
     }
     cache->slots[slot].place = NOWHERE;
     return slot;
@@ -272,7 +290,7 @@ static void use(kvreg_cache *cache, const kvreg_key *key)
     kvreg_slot *slot = &cache->slots[key->slot];
     if (slot->place == NOWHERE) {
         slot->place = IN_POLICY;
-        cache->policy->add(cache->policy_state, key->slot, key);
+        cache->policy->add(cache->policy_state, &cache->index, key->slot, key);
     } else if (key->used) {
         if (slot->place == ASIDE)
             put_back(cache, key->slot);
@@ -280,12 +298,13 @@ static void use(kvreg_cache *cache, const kvreg_key *key)
     }
 }
 
-static void leave_policy(kvreg_cache *cache, uint32_t slot)
+/* Returns the number of the ghost that the slot's key is to be, or KVREG_NO_SLOT. */
+static uint32_t leave_policy(kvreg_cache *cache, uint32_t slot)
 {
     if (cache->slots[slot].place == ASIDE)
         put_back(cache, slot);
-    cache->policy->remove(cache->policy_state, slot, kvreg_index_hash_of(&cache->index, slot));
     cache->slots[slot].place = NOWHERE;
+    return cache->policy->remove(cache->policy_state, &cache->index, slot);
 }
 
 /* Makes lookups miss a block that is ready. An event's room is reserved. */
@@ -293,8 +312,7 @@ static void forget(kvreg_cache *cache, uint32_t number)
 {
     kvreg_slot *slot = &cache->slots[number];
     add_event(cache, number, true);
-    leave_policy(cache, number);
-    kvreg_index_remove(&cache->index, number);
+    take_key(cache, number, leave_policy(cache, number));
     cache->region->stats.promised -= slot->promised_step == cache->region->step;
     slot->promised_step = 0;
     slot->state = DOOMED;
@@ -315,17 +333,20 @@ static void prefetch_ahead(const kvreg_cache *cache, const kvreg_key *keys, size
 {
     if (i + GROUP_AHEAD < n)
         kvreg_index_prefetch_group(&cache->index, keys[i + GROUP_AHEAD].hash);
-    if (i + SLOT_AHEAD < n)
-        kvreg_index_prefetch_slot(&cache->index, keys[i + SLOT_AHEAD].hash);
+    if (i + ENTRY_AHEAD < n)
+        kvreg_index_prefetch_entry(&cache->index, keys[i + ENTRY_AHEAD].hash);
 }
 
-/* Finds the slot of the key at position i, as part of a batch. */
+/* Finds the slot, or else the ghost, of the key at position i, as part of a batch. */
 static uint32_t find(const kvreg_cache *cache, kvreg_key *keys, size_t n, size_t i)
 {
+    kvreg_key *key = &keys[i];
     prefetch_ahead(cache, keys, n, i);
-    keys[i].slot = kvreg_index_find(&cache->index, &keys[i]);
-    prefetch_for_policy(cache, keys[i].slot, kvreg_groups_half(keys[i].hash));
-    return keys[i].slot;
+    key->slot = kvreg_index_find(&cache->index, key);
+    uint32_t number = key->slot == KVREG_NO_SLOT ? key->ghost : key->slot;
+    if (cache->policy->prefetch != NULL && number != KVREG_NO_SLOT)
+        cache->policy->prefetch(cache->policy_state, number);
+    return key->slot;
 }
 
 static void lock(kvreg_cache *cache)
@@ -340,7 +361,7 @@ static void unlock(kvreg_cache *cache)
 
 /* -- Interface ----------------------------------------------------------------------------- */
 
-static kvreg_found look_up(kvreg_cache *cache, const kvreg_key *key)
+static kvreg_found look_up(kvreg_cache *cache, kvreg_key *key)
 {
     uint32_t number = kvreg_index_find(&cache->index, key);
     if (number == KVREG_NO_SLOT) {
@@ -371,7 +392,7 @@ kvreg_found kvreg_cache_lookup(kvreg_cache *cache, kvreg_key *key)
  * the policy has observed them, and those set aside wait for their use. */
 static void observe_and_use(kvreg_cache *cache, kvreg_key *keys, size_t n, const kvreg_use *by)
 {
-    cache->policy->observe(cache->policy_state, keys, n, by, false);
+    cache->policy->observe(cache->policy_state, &cache->index, keys, n, by, false);
     for (size_t i = n; i-- > 0;) {
         if (keys[i].slot != KVREG_NO_SLOT)
             use(cache, &keys[i]);
@@ -438,7 +459,8 @@ static size_t decline(const kvreg_cache *cache, kvreg_key *keys, size_t n)
     size_t declined = 0;
     for (size_t i = 0; i < n; i++) {
         if (keys[i].slot == KVREG_NO_SLOT &&
-            !cache->policy->admits(cache->policy_state, &keys[i], cache->region->stats.used)) {
+            !cache->policy->admits(cache->policy_state, &cache->index, &keys[i],
+                                   cache->region->stats.used)) {
             keys[i].slot = DECLINED;
             declined++;
         }
@@ -458,8 +480,10 @@ static void place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t k
         if (keys[i].slot != KVREG_NO_SLOT && !is_declined)
             continue;
         uint32_t slot = KVREG_NO_SLOT;
-        if (may_repeat(&earlier, &keys[i]))
-            slot = kvreg_index_find(&cache->index, &keys[i]);
+        if (may_repeat(&earlier, &keys[i])) {
+            kvreg_key again = keys[i]; /* the key keeps the ghost that it had without a slot */
+            slot = kvreg_index_find(&cache->index, &again);
+        }
         if (is_declined && slot == KVREG_NO_SLOT)
             continue;
         placed->declined -= is_declined;
@@ -481,12 +505,12 @@ static void place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t k
         *counter += placed->dropped;
 }
 
-static void let_go_and_use(kvreg_cache *cache, const kvreg_key *keys, size_t n)
+static void let_go_and_use(kvreg_cache *cache, kvreg_key *keys, size_t n)
 {
     for (size_t i = n; i-- > 0;) {
         if (keys[i].slot >= KVREG_SLOTS_MAX) {
             if (cache->policy->missed != NULL)
-                cache->policy->missed(cache->policy_state, &keys[i]);
+                cache->policy->missed(cache->policy_state, &cache->index, &keys[i]);
             continue;
         }
         cache->slots[keys[i].slot].kept = 0;
@@ -506,7 +530,7 @@ bool kvreg_cache_begin_store(kvreg_cache *cache, kvreg_key *keys, size_t n, cons
         uint64_t evictions = cache->region->stats.evictions;
         size_t kept = keep_present(cache, keys, n);
         *placed = (kvreg_cache_placed){ .blocks = 0 };
-        cache->policy->observe(cache->policy_state, keys, n, by, true);
+        cache->policy->observe(cache->policy_state, &cache->index, keys, n, by, true);
         if (cache->policy->admits != NULL)
             placed->declined = decline(cache, keys, n);
         place_absent(cache, keys, n, kept, blocks, placed);

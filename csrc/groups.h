@@ -90,8 +90,8 @@ static inline uint32_t kvreg_group_without_first(uint32_t places)
 /* The number under this half of a hash that `holds`; KVREG_NO_NUMBER when there is none. */
 static inline uint32_t kvreg_groups_find(kvreg_groups table, uint32_t half,
                                          bool (*holds)(const void *owner, uint32_t number,
-                                                       const void *sought),
-                                         const void *owner, const void *sought)
+                                                       void *sought),
+                                         const void *owner, void *sought)
 {
     uint32_t start = kvreg_groups_home(table, half), at = start;
     do {
@@ -121,27 +121,40 @@ static inline void kvreg_groups_insert(kvreg_groups table, uint32_t half, uint32
     table.groups[at].numbers[kvreg_group_first_of(free)] = number;
 }
 
-/* Frees the place of a number with this tag; false when it is not in the group. */
-static inline bool kvreg_group_free_place(kvreg_group *group, uint8_t tag, uint32_t number)
+/* The place of a number with this tag; KVREG_GROUP_PLACES when it is not in the group. */
+static inline uint32_t kvreg_group_place_of(const kvreg_group *group, uint8_t tag,
+                                            uint32_t number)
 {
     uint32_t places = kvreg_group_places_with(group, tag);
     for (; places != 0; places = kvreg_group_without_first(places)) {
-        if (group->numbers[kvreg_group_first_of(places)] == number) {
-            group->tags[kvreg_group_first_of(places)] = KVREG_NO_TAG;
-            return true;
-        }
+        uint32_t place = kvreg_group_first_of(places);
+        if (group->numbers[place] == number)
+            return place;
     }
-    return false;
+    return KVREG_GROUP_PLACES;
 }
 
 /* Removes a number, which is in, under half a hash. */
 static inline void kvreg_groups_remove(kvreg_groups table, uint32_t half, uint32_t number)
 {
-    uint32_t at = kvreg_groups_home(table, half);
-    while (!kvreg_group_free_place(&table.groups[at], kvreg_groups_tag(half), number)) {
+    uint32_t at = kvreg_groups_home(table, half), place;
+    uint8_t tag = kvreg_groups_tag(half);
+    while ((place = kvreg_group_place_of(&table.groups[at], tag, number)) == KVREG_GROUP_PLACES) {
         table.groups[at].passed--;
         at = kvreg_groups_following(table, at);
     }
+    table.groups[at].tags[place] = KVREG_NO_TAG;
+}
+
+/* Puts another number in the place of one, which is in, under half a hash. */
+static inline void kvreg_groups_rename(kvreg_groups table, uint32_t half, uint32_t number,
+                                       uint32_t other)
+{
+    uint32_t at = kvreg_groups_home(table, half), place;
+    uint8_t tag = kvreg_groups_tag(half);
+    while ((place = kvreg_group_place_of(&table.groups[at], tag, number)) == KVREG_GROUP_PLACES)
+        at = kvreg_groups_following(table, at);
+    table.groups[at].numbers[place] = other;
 }
 
 static inline void kvreg_groups_prefetch(kvreg_groups table, uint32_t half)

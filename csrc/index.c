@@ -43,10 +43,12 @@ void kvreg_index_hash(const kvreg_index *index, kvreg_key *key)
         low = read_word(data, left);
     }
     hash = mix(low ^ index->seed ^ 0xe7037ed1a0b428dbu, high ^ hash);
-    key->hash = mix(hash, 0x8ebc6af09c88c6e3u);
+    hash = mix(hash, 0x8ebc6af09c88c6e3u);
+    key->hash = hash == 0 ? 1 : hash;
 }
 
-uint64_t kvreg_index_hash_of(const kvreg_index *index, uint32_t number)
+/* The hash of the key that a slot holds. */
+static uint64_t hash_of(const kvreg_index *index, uint32_t number)
 {
     const kvreg_slot *slot = &index->slots[number];
     uint8_t whole[KVREG_KEY_MAX];
@@ -62,14 +64,14 @@ uint64_t kvreg_index_hash_of(const kvreg_index *index, uint32_t number)
 
 /* -- Table --------------------------------------------------------------------------------- */
 
-/* On average, when every slot holds a key. A key that was passed on stays where it is when its home
- * has room again: of the groups of a table whose keys come and go, one in twenty counts such keys.
- * With 8 keys a group it would be one in three. */
-enum { KEYS_A_GROUP = 6 };
+/* On average, at most: as many as metadata of 128 bytes a slot ask for with S3-FIFO's ghosts. A key
+ * that was passed on stays where it is when its home has room again: of the groups of a table whose
+ * keys come and go, one in twelve counts such keys. With 8 keys a group it would be one in three. */
+enum { NUMBERS_IN_TWO_GROUPS = 13 };
 
-uint32_t kvreg_index_group_count(uint32_t slots)
+uint32_t kvreg_index_group_count(uint32_t slots, uint32_t ghosts)
 {
-    return (slots - 1) / KEYS_A_GROUP + 1;
+    return (uint32_t)((((uint64_t)slots + ghosts) * 2 - 1) / NUMBERS_IN_TWO_GROUPS + 1);
 }
 
 static uint32_t near_bytes(const kvreg_key *key)
@@ -77,10 +79,13 @@ static uint32_t near_bytes(const kvreg_key *key)
     return key->bytes < KVREG_KEY_NEAR ? key->bytes : KVREG_KEY_NEAR;
 }
 
-static bool slot_holds(const void *owner, uint32_t number, const void *sought)
+static uint64_t *ghost_at(const kvreg_index *index, uint32_t ghost)
 {
-    const kvreg_index *index = owner;
-    const kvreg_key *key = sought;
+    return &index->ghosts[ghost - index->slot_count];
+}
+
+static bool slot_holds(const kvreg_index *index, uint32_t number, const kvreg_key *key)
+{
     const kvreg_slot *slot = &index->slots[number];
     if (slot->hash != kvreg_groups_half(key->hash) || slot->key_bytes != key->bytes)
         return false;
@@ -90,10 +95,23 @@ static bool slot_holds(const void *owner, uint32_t number, const void *sought)
             memcmp(index->rests[number].key, key->data + near, key->bytes - near) == 0);
 }
 
-/* KVREG_NO_NUMBER is KVREG_NO_SLOT. */
-uint32_t kvreg_index_find(const kvreg_index *index, const kvreg_key *key)
+/* Whether the number is that of the key's slot; notes it if it is that of the key's ghost. */
+static bool holds(const void *owner, uint32_t number, void *sought)
 {
-    return kvreg_groups_find(index->table, kvreg_groups_half(key->hash), slot_holds, index, key);
+    const kvreg_index *index = owner;
+    kvreg_key *key = sought;
+    if (number < index->slot_count)
+        return slot_holds(index, number, key);
+    if (*ghost_at(index, number) == key->hash)
+        key->ghost = number;
+    return false;
+}
+
+/* KVREG_NO_NUMBER is KVREG_NO_SLOT. */
+uint32_t kvreg_index_find(const kvreg_index *index, kvreg_key *key)
+{
+    key->ghost = KVREG_NO_SLOT;
+    return kvreg_groups_find(index->table, kvreg_groups_half(key->hash), holds, index, key);
 }
 
 static void store_key(kvreg_index *index, uint32_t number, const kvreg_key *key)
@@ -119,23 +137,70 @@ void kvreg_index_remove(kvreg_index *index, uint32_t slot)
     index->slots[slot].key_bytes = 0;
 }
 
+void kvreg_index_make_ghost(kvreg_index *index, uint32_t slot, uint32_t ghost)
+{
+    *ghost_at(index, ghost) = hash_of(index, slot);
+    kvreg_groups_rename(index->table, index->slots[slot].hash, slot, ghost);
+    index->slots[slot].key_bytes = 0;
+}
+
+void kvreg_index_add_ghost(kvreg_index *index, const kvreg_key *key, uint32_t ghost)
+{
+    *ghost_at(index, ghost) = key->hash;
+    kvreg_groups_insert(index->table, kvreg_groups_half(key->hash), ghost);
+}
+
+void kvreg_index_remove_ghost(kvreg_index *index, uint32_t ghost)
+{
+    uint64_t *hash = ghost_at(index, ghost);
+    if (*hash == 0)
+        return;
+    kvreg_groups_remove(index->table, kvreg_groups_half(*hash), ghost);
+    *hash = 0;
+}
+
+bool kvreg_index_is_ghost_of(const kvreg_index *index, const kvreg_key *key, uint32_t ghost)
+{
+    return ghost != KVREG_NO_SLOT && *ghost_at(index, ghost) == key->hash;
+}
+
+/* -- Prefetches ---------------------------------------------------------------------------- */
+
+/* Of ghosts that are removed in order: the hash first, then its group. */
+enum { HASH_AHEAD = 16, GROUP_AHEAD = 4 };
+
 void kvreg_index_prefetch_group(const kvreg_index *index, uint64_t hash)
 {
     kvreg_groups_prefetch(index->table, kvreg_groups_half(hash));
 }
 
-void kvreg_index_prefetch_slot(const kvreg_index *index, uint64_t hash)
+void kvreg_index_prefetch_entry(const kvreg_index *index, uint64_t hash)
 {
     /* Most keys are where their tag is found first in their home; to go on costs more than it
      * gains. */
     uint32_t half = kvreg_groups_half(hash);
     const kvreg_group *group = &index->table.groups[kvreg_groups_home(index->table, half)];
     uint32_t places = kvreg_group_places_with(group, kvreg_groups_tag(half));
-    if (places != 0)
-        __builtin_prefetch(&index->slots[group->numbers[kvreg_group_first_of(places)]], 1);
+    if (places == 0)
+        return;
+    uint32_t number = group->numbers[kvreg_group_first_of(places)];
+    if (number < index->slot_count)
+        __builtin_prefetch(&index->slots[number], 1);
+    else
+        __builtin_prefetch(ghost_at(index, number), 1);
 }
 
 void kvreg_index_prefetch_group_of(const kvreg_index *index, uint32_t slot)
 {
     kvreg_groups_prefetch(index->table, index->slots[slot].hash);
+}
+
+void kvreg_index_prefetch_ghosts_behind(const kvreg_index *index, uint32_t ghost)
+{
+    uint32_t behind = index->slot_count + index->ghost_count - ghost;
+    if (HASH_AHEAD < behind)
+        __builtin_prefetch(ghost_at(index, ghost + HASH_AHEAD), 1);
+    if (GROUP_AHEAD < behind)
+        kvreg_groups_prefetch(index->table,
+                              kvreg_groups_half(*ghost_at(index, ghost + GROUP_AHEAD)));
 }

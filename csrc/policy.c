@@ -23,10 +23,10 @@ kvreg_status kvreg_policy_find(const char *name, const kvreg_policy **policy, kv
                       name, known);
 }
 
-void kvreg_policy_observe_slots(void *state, kvreg_key *keys, size_t n, const kvreg_use *use,
-                                bool placed)
+void kvreg_policy_observe_slots(void *state, kvreg_index *index, kvreg_key *keys, size_t n,
+                                const kvreg_use *use, bool placed)
 {
-    (void)state, (void)use, (void)placed;
+    (void)state, (void)index, (void)use, (void)placed;
     for (size_t i = 0; i < n; i++)
         keys[i].used = keys[i].slot != KVREG_NO_SLOT;
 }

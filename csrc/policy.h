@@ -1,7 +1,7 @@
 /* Which block to give up: the vtable that eviction policies fill.
  *
  * A policy orders the slots that it was given, and knows neither bytes nor why a slot cannot be
- * evicted; of keys it knows their hashes. Its owner takes candidates out one by one, keeps those
+ * evicted. Keys whose blocks are gone it may have the index remember, as ghosts. Its owner takes candidates out one by one, keeps those
  * that it may not evict, and puts them back in the reverse order. One that is used while it is out
  * is put back at once, before its use.
  *
@@ -31,30 +31,34 @@ uint32_t kvreg_request_number(const char *name, size_t bytes);
 
 typedef struct kvreg_policy {
     const char *name; /* as users choose it */
+    /* How many ghosts it has the index keep at most, for `slots` slots. NULL: none. */
+    uint32_t (*ghosts)(uint32_t slots);
     /* Bytes of state for `slots` slots. */
     size_t (*state_bytes)(uint32_t slots);
     /* Makes zeroed memory a state that orders no slot. */
     void (*init)(void *state, uint32_t slots);
-    /* Brings near what the other calls will touch for a key whose hash has this upper half and whose
-     * block is in `slot`, or is not here (any more): KVREG_NO_SLOT. NULL: nothing. */
-    void (*prefetch)(const void *state, uint32_t slot, uint32_t half);
-    /* Learns that a request uses keys, in prefix order, whose hash and slot are set; the slot is
+    /* Brings near what the other calls will touch for a slot or ghost. NULL: nothing. */
+    void (*prefetch)(const void *state, uint32_t number);
+    /* Learns that a request uses keys, in prefix order, that were searched for; their slot is
      * KVREG_NO_SLOT where the block is not here; if they are `placed`, each of these is then added
-     * or missed. Sets `used` of those for whose slot `use` is to be called; `rank` and `note` are
-     * the policy's own, for the calls below that get the key. */
-    void (*observe)(void *state, kvreg_key *keys, size_t n, const kvreg_use *use, bool placed);
+     * or missed. Sets `used` of those for whose slot `use` is to be called; `rank` is the policy's
+     * own, for the calls below that get the key. */
+    void (*observe)(void *state, kvreg_index *index, kvreg_key *keys, size_t n,
+                    const kvreg_use *use, bool placed);
     /* Notes a use of a slot. */
     void (*use)(void *state, uint32_t slot);
     /* Whether a block whose key was observed deserves a slot, of which `used` are taken. NULL: every
      * block does. */
-    bool (*admits)(const void *state, const kvreg_key *key, uint32_t used);
-    /* Adds a slot that holds a new block, whose key was observed. */
-    void (*add)(void *state, uint32_t slot, const kvreg_key *key);
+    bool (*admits)(const void *state, const kvreg_index *index, const kvreg_key *key,
+                   uint32_t used);
+    /* Adds a slot that holds a new block, whose key was observed and inserted. */
+    void (*add)(void *state, kvreg_index *index, uint32_t slot, const kvreg_key *key);
     /* Learns that a block whose key was observed was to be placed and got no slot. NULL: it is of no
      * interest. */
-    void (*missed)(void *state, const kvreg_key *key);
-    /* Forgets a slot, whose block's key has this hash. */
-    void (*remove)(void *state, uint32_t slot, uint64_t hash);
+    void (*missed)(void *state, kvreg_index *index, kvreg_key *key);
+    /* Forgets a slot. Returns the number of the ghost that its key is to be from now on, or
+     * KVREG_NO_SLOT. */
+    uint32_t (*remove)(void *state, kvreg_index *index, uint32_t slot);
     /* Takes out the slot to evict next; KVREG_NO_SLOT when there is none. */
     uint32_t (*take_victim)(void *state);
     /* The slot that take_victim is likely to return after `others` more: a hint, to prefetch by.
@@ -62,9 +66,9 @@ typedef struct kvreg_policy {
     uint32_t (*foresee)(const void *state, uint32_t others);
     /* Undoes a take_victim, the latest first: the slot is the one to evict next again. */
     void (*put_back)(void *state, uint32_t slot);
-    /* Learns that a slot that is taken out lost its block, whose key has this hash. NULL: it is of no
-     * interest. */
-    void (*evicted)(void *state, uint32_t slot, uint64_t hash);
+    /* Forgets a slot that is taken out, whose block is evicted. Returns what remove returns. NULL:
+     * KVREG_NO_SLOT. */
+    uint32_t (*evicted)(void *state, kvreg_index *index, uint32_t slot);
 } kvreg_policy;
 
 extern const kvreg_policy kvreg_policy_krl;
@@ -75,8 +79,8 @@ extern const kvreg_policy kvreg_policy_s3fifo;
 extern const kvreg_policy *const kvreg_policies[];
 
 /* `observe` of policies to which every key that has a slot is a use of it. */
-void kvreg_policy_observe_slots(void *state, kvreg_key *keys, size_t n, const kvreg_use *use,
-                                bool placed);
+void kvreg_policy_observe_slots(void *state, kvreg_index *index, kvreg_key *keys, size_t n,
+                                const kvreg_use *use, bool placed);
 
 /* The policy of that name; KVREG_E_ARGUMENT, with the names there are, when there is none. */
 kvreg_status kvreg_policy_find(const char *name, const kvreg_policy **policy, kvreg_error *error);

@@ -12,7 +12,6 @@
  *
  * A block that is worth less than a learned time more than the inflation is not admitted: it would
  * be evicted before most blocks that are used a second time are. docs/eviction.md explains. */
-#include "hash_table.h"
 #include "policy.h"
 #include "ring.h"
 #include "slot.h"
@@ -48,7 +47,7 @@ typedef struct krl_history {
     uint32_t request : REQUEST_BITS; /* of the last use; 0: not known */
 } krl_history;
 
-/* A resident slot, or a ghost. */
+/* A resident slot, or a ghost: each has its node at its number. */
 typedef struct krl_node {
     kvreg_ring_node ring; /* a slot in its owner's hands is a ring by itself */
     krl_history history;
@@ -66,9 +65,9 @@ enum {
 
 typedef struct krl {
     uint32_t slots;
-    uint32_t ghosts;       /* room for them; their nodes follow the slots' */
-    uint32_t ghosts_used;  /* places that have ever held one */
-    uint32_t vacant;       /* of these, hold none now: they are at the front of the ghosts' ring */
+    uint32_t ghosts;       /* numbers for them; they follow the slots' */
+    uint32_t ghosts_used;  /* of these, that have ever been one's */
+    uint32_t vacant;       /* of those, that are none's now: they are at the front of the ghosts' ring */
     uint32_t now;
     uint32_t clock_lag;    /* by which the clock was set back; wraps */
     uint32_t request;      /* whose keys were observed last */
@@ -86,14 +85,13 @@ typedef struct krl {
     /* Of each list, of the slots that the request observed last found here, the one that entered it
      * first in the tick of the latest; KVREG_NO_SLOT: none. */
     uint32_t found[LISTS];
-    krl_node nodes[];      /* slots, ghosts, and the ends of the lists and of the ghosts; the table of
-                            * the ghosts lies behind */
+    krl_node nodes[];      /* slots, ghosts, and the ends of the lists and of the ghosts */
 } krl;
 
 /* -- Nodes --------------------------------------------------------------------------------- */
 
 /* As many as slots, and such that all nodes can be numbered. */
-static uint32_t ghost_room(uint32_t slots)
+static uint32_t krl_ghosts(uint32_t slots)
 {
     uint32_t most = UINT32_MAX - KVREG_SLOTS_MAX - LISTS - 1;
     return slots < GHOSTS_LEAST ? GHOSTS_LEAST : slots < most ? slots : most;
@@ -101,28 +99,17 @@ static uint32_t ghost_room(uint32_t slots)
 
 static size_t node_count(uint32_t slots)
 {
-    return (size_t)slots + ghost_room(slots) + LISTS + 1;
-}
-
-/* Where the ghosts' table lies in the state: at a multiple of a cache line. */
-static size_t table_offset(uint32_t slots)
-{
-    return (sizeof(krl) + node_count(slots) * sizeof(krl_node) + 63) / 64 * 64;
+    return (size_t)slots + krl_ghosts(slots) + LISTS + 1;
 }
 
 static size_t krl_state_bytes(uint32_t slots)
 {
-    return table_offset(slots) + kvreg_hash_table_bytes(ghost_room(slots));
+    return sizeof(krl) + node_count(slots) * sizeof(krl_node);
 }
 
 static kvreg_rings rings_of(const krl *state)
 {
     return (kvreg_rings){ (void *)state->nodes, sizeof(krl_node) };
-}
-
-static kvreg_hash_table *table_of(const krl *state)
-{
-    return (kvreg_hash_table *)((uint8_t *)state + table_offset(state->slots));
 }
 
 static uint32_t list_end(const krl *state, uint32_t list)
@@ -267,38 +254,23 @@ static uint32_t least_list(krl *state)
 
 /* -- Ghosts -------------------------------------------------------------------------------- */
 
-static uint32_t find_ghost(const krl *state, const kvreg_key *key)
+/* The ghost of a key that was observed, now: since then others may have taken its number. */
+static uint32_t ghost_of(const kvreg_index *index, const kvreg_key *key)
 {
-    uint32_t position = kvreg_hash_table_find(table_of(state), key->hash);
-    return position == KVREG_NO_POSITION ? KVREG_NO_SLOT : state->slots + position;
+    return kvreg_index_is_ghost_of(index, key, key->ghost) ? key->ghost : KVREG_NO_SLOT;
 }
 
-/* The same for a key whose ghost was noted: in the meantime another key may have taken its place. */
-static uint32_t find_noted_ghost(const krl *state, const kvreg_key *key)
-{
-    if (key->note != KVREG_NO_SLOT &&
-        kvreg_hash_table_holds(table_of(state), key->note - state->slots, key->hash))
-        return key->note;
-    return find_ghost(state, key);
-}
-
-/* The same for a key that was to be placed when it was observed: it had a ghost then or has none. */
-static uint32_t observed_ghost(const krl *state, const kvreg_key *key)
-{
-    return key->note == KVREG_NO_SLOT ? KVREG_NO_SLOT : find_noted_ghost(state, key);
-}
-
-/* Brings near what forgetting the next ghosts will touch. Mostly these are the next places, too. */
-static void prefetch_oldest(const krl *state, uint32_t oldest)
+/* Brings near what forgetting the next ghosts will touch. Mostly their numbers follow. */
+static void prefetch_oldest(const krl *state, const kvreg_index *index, uint32_t oldest)
 {
     uint32_t later = oldest + OLDEST_AHEAD;
     if (later < ghosts_end(state) - LISTS)
         __builtin_prefetch(&state->nodes[later], 1);
-    kvreg_hash_table_prefetch_following(table_of(state), oldest - state->slots);
+    kvreg_index_prefetch_ghosts_behind(index, oldest);
 }
 
-/* The place for one more ghost, out of the ring: a vacant one, or else the oldest ghost's. */
-static uint32_t take_ghost_place(krl *state)
+/* The number for one more ghost, out of the ring: a vacant one, or else the oldest ghost's. */
+static uint32_t take_ghost_number(krl *state, kvreg_index *index)
 {
     if (state->vacant == 0 && state->ghosts_used < state->ghosts)
         return state->slots + state->ghosts_used++;
@@ -306,25 +278,25 @@ static uint32_t take_ghost_place(krl *state)
     if (state->vacant > 0) {
         state->vacant--;
     } else {
-        prefetch_oldest(state, front);
-        kvreg_hash_table_remove(table_of(state), front - state->slots);
+        prefetch_oldest(state, index, front);
+        kvreg_index_remove_ghost(index, front);
     }
     kvreg_ring_remove(rings_of(state), front);
     return front;
 }
 
-/* Adds the youngest ghost. */
-static void add_ghost(krl *state, uint64_t hash, krl_history history)
+/* The number of what is to be the youngest ghost. */
+static uint32_t new_ghost(krl *state, kvreg_index *index, krl_history history)
 {
-    uint32_t ghost = take_ghost_place(state);
+    uint32_t ghost = take_ghost_number(state, index);
     kvreg_ring_append(rings_of(state), ghost, ghosts_end(state));
-    kvreg_hash_table_add(table_of(state), ghost - state->slots, hash);
     state->nodes[ghost].history = history;
+    return ghost;
 }
 
-static void drop_ghost(krl *state, uint32_t ghost)
+static void drop_ghost(krl *state, kvreg_index *index, uint32_t ghost)
 {
-    kvreg_hash_table_remove(table_of(state), ghost - state->slots);
+    kvreg_index_remove_ghost(index, ghost);
     kvreg_ring_remove(rings_of(state), ghost);
     kvreg_ring_prepend(rings_of(state), ghost, ghosts_end(state));
     state->vacant++;
@@ -436,28 +408,25 @@ static void count_return(krl *state, uint32_t ticks)
     state->returns[bucket_of(ticks)] += RETURN_UNIT;
 }
 
-static bool krl_admits(const void *memory, const kvreg_key *key, uint32_t used)
+static bool krl_admits(const void *memory, const kvreg_index *index, const kvreg_key *key,
+                       uint32_t used)
 {
     const krl *state = memory;
     bool full = (uint64_t)(state->slots - used) * 100 <= (uint64_t)state->slots * FREE_PERCENT;
     if (!state->evicted || !full || state->margin == 0)
         return true;
-    uint32_t ghost = observed_ghost(state, key);
-    uint32_t list = list_of_count(ghost == KVREG_NO_SLOT ? key->rank : state->nodes[ghost].history.count);
+    uint32_t ghost = ghost_of(index, key);
+    int32_t count = ghost == KVREG_NO_SLOT ? key->rank : state->nodes[ghost].history.count;
+    uint32_t list = list_of_count(count);
     return !is_before(state->now + PLACE_TICKS * list - state->inflation, state->margin);
 }
 
 /* -- Uses ---------------------------------------------------------------------------------- */
 
-/* The node of a key, a ghost's noted. */
-static uint32_t find_node(const krl *state, kvreg_key *key)
+/* The node of a key, or KVREG_NO_SLOT. */
+static uint32_t node_of(const kvreg_key *key)
 {
-    return key->slot != KVREG_NO_SLOT ? key->slot : (key->note = find_ghost(state, key));
-}
-
-static uint32_t find_noted_node(const krl *state, kvreg_key *key)
-{
-    return key->slot != KVREG_NO_SLOT ? key->slot : (key->note = find_noted_ghost(state, key));
+    return key->slot != KVREG_NO_SLOT ? key->slot : key->ghost;
 }
 
 /* Whether a key's latest use is the doing of this request, too. */
@@ -466,13 +435,13 @@ static bool is_counted(krl_history history, const kvreg_use *use)
     return history.request == use->request && use->request != 0;
 }
 
-static known_prefix find_known_prefix(const krl *state, kvreg_key *keys, size_t n,
+static known_prefix find_known_prefix(const krl *state, const kvreg_key *keys, size_t n,
                                       const kvreg_use *use)
 {
     size_t i = 0;
     int32_t last_count = 0;
     for (; i < n; i++) {
-        uint32_t number = find_node(state, &keys[i]);
+        uint32_t number = node_of(&keys[i]);
         if (number == KVREG_NO_SLOT)
             break;
         krl_history history = state->nodes[number].history;
@@ -514,14 +483,12 @@ static krl_history first_history(const krl *state, int32_t count)
     return (krl_history){ state->now, count, true, state->request };
 }
 
-/* `number` is the key's node, KVREG_NO_SLOT where it has none. */
-static void observe_key(krl *state, kvreg_key *key, uint32_t number, const kvreg_use *use,
-                        int32_t count_if_new, bool placed)
+static void observe_key(krl *state, kvreg_key *key, const kvreg_use *use, int32_t count_if_new)
 {
+    uint32_t number = node_of(key);
+    key->used = false;
     if (number == KVREG_NO_SLOT) {
         key->rank = (int8_t)count_if_new;
-        if (!placed)
-            add_ghost(state, key->hash, first_history(state, count_if_new));
         return;
     }
     krl_history history = state->nodes[number].history;
@@ -545,8 +512,23 @@ static uint32_t short_request(uint32_t request)
     return request == 0 ? 0 : 1 + request % ((1u << REQUEST_BITS) - 1);
 }
 
-static void krl_observe(void *memory, kvreg_key *keys, size_t n, const kvreg_use *call,
-                        bool placed)
+/* Finds the ghost again of a key that has no slot: other keys of the call may have pushed it out,
+ * or been the same key. */
+static void find_ghost_again(const kvreg_index *index, kvreg_key *key)
+{
+    if (key->slot == KVREG_NO_SLOT && ghost_of(index, key) == KVREG_NO_SLOT)
+        kvreg_index_find(index, key);
+}
+
+/* Makes a key a ghost that has no node. */
+static void add_ghost(krl *state, kvreg_index *index, const kvreg_key *key)
+{
+    uint32_t ghost = new_ghost(state, index, first_history(state, key->rank));
+    kvreg_index_add_ghost(index, key, ghost);
+}
+
+static void krl_observe(void *memory, kvreg_index *index, kvreg_key *keys, size_t n,
+                        const kvreg_use *call, bool placed)
 {
     krl *state = memory;
     kvreg_use use = *call;
@@ -557,11 +539,11 @@ static void krl_observe(void *memory, kvreg_key *keys, size_t n, const kvreg_use
     tell_time(state, use.now);
     known_prefix known = find_known_prefix(state, keys, n, &use);
     for (size_t i = n; i-- > 0;) {
-        bool noted = i < known.keys;
-        keys[i].used = false;
-        observe_key(state, &keys[i],
-                    noted ? find_noted_node(state, &keys[i]) : find_node(state, &keys[i]), &use,
-                    noted ? 0 : first_count(&known, i, n), placed);
+        if (!placed)
+            find_ghost_again(index, &keys[i]);
+        observe_key(state, &keys[i], &use, i < known.keys ? 0 : first_count(&known, i, n));
+        if (!placed && node_of(&keys[i]) == KVREG_NO_SLOT)
+            add_ghost(state, index, &keys[i]);
     }
 }
 
@@ -571,21 +553,17 @@ static void krl_init(void *memory, uint32_t slots)
 {
     krl *state = memory;
     state->slots = slots;
-    state->ghosts = ghost_room(slots);
+    state->ghosts = krl_ghosts(slots);
     for (uint32_t list = 0; list < LISTS; list++)
         kvreg_ring_init(rings_of(state), list_end(state, list));
     kvreg_ring_init(rings_of(state), ghosts_end(state));
     forget_found(state);
-    kvreg_hash_table_init(table_of(state), state->ghosts);
 }
 
-static void krl_prefetch(const void *memory, uint32_t slot, uint32_t half)
+static void krl_prefetch(const void *memory, uint32_t number)
 {
     const krl *state = memory;
-    if (slot == KVREG_NO_SLOT)
-        kvreg_hash_table_prefetch(table_of(state), half);
-    else
-        __builtin_prefetch(&state->nodes[slot], 1);
+    __builtin_prefetch(&state->nodes[number], 1);
 }
 
 /* Moves a slot whose use was observed while it was out. */
@@ -596,32 +574,32 @@ static void krl_use(void *memory, uint32_t slot)
     enter_found(state, slot);
 }
 
-static void krl_add(void *memory, uint32_t slot, const kvreg_key *key)
+static void krl_add(void *memory, kvreg_index *index, uint32_t slot, const kvreg_key *key)
 {
     krl *state = memory;
-    uint32_t ghost = observed_ghost(state, key);
+    uint32_t ghost = ghost_of(index, key);
     if (ghost == KVREG_NO_SLOT) {
         state->nodes[slot].history = first_history(state, key->rank);
     } else {
         state->nodes[slot].history = state->nodes[ghost].history;
-        drop_ghost(state, ghost);
+        drop_ghost(state, index, ghost);
     }
     enter_stored(state, slot);
 }
 
 /* A key that came twice has its ghost the second time. */
-static void krl_missed(void *memory, const kvreg_key *key)
+static void krl_missed(void *memory, kvreg_index *index, kvreg_key *key)
 {
-    krl *state = memory;
-    if (find_noted_ghost(state, key) == KVREG_NO_SLOT)
-        add_ghost(state, key->hash, first_history(state, key->rank));
+    find_ghost_again(index, key);
+    if (key->ghost == KVREG_NO_SLOT)
+        add_ghost(memory, index, key);
 }
 
-static void krl_remove(void *memory, uint32_t slot, uint64_t hash)
+static uint32_t krl_remove(void *memory, kvreg_index *index, uint32_t slot)
 {
     krl *state = memory;
     leave_list(state, slot);
-    add_ghost(state, hash, state->nodes[slot].history);
+    return new_ghost(state, index, state->nodes[slot].history);
 }
 
 static uint32_t krl_take_victim(void *memory)
@@ -651,16 +629,17 @@ static void krl_put_back(void *memory, uint32_t slot)
     enter_list(state, slot, state->nodes[end].ring.next);
 }
 
-static void krl_evicted(void *memory, uint32_t slot, uint64_t hash)
+static uint32_t krl_evicted(void *memory, kvreg_index *index, uint32_t slot)
 {
     krl *state = memory;
     state->inflation = worth(&state->nodes[slot]);
     state->evicted = true;
-    add_ghost(state, hash, state->nodes[slot].history);
+    return new_ghost(state, index, state->nodes[slot].history);
 }
 
 const kvreg_policy kvreg_policy_krl = {
     .name = "krl",
+    .ghosts = krl_ghosts,
     .state_bytes = krl_state_bytes,
     .init = krl_init,
     .prefetch = krl_prefetch,

@@ -28,10 +28,10 @@ static void lru_init(void *state, uint32_t slots)
     kvreg_ring_init(rings_of(list), list->end);
 }
 
-static void lru_add(void *state, uint32_t slot, const kvreg_key *key)
+static void lru_add(void *state, kvreg_index *index, uint32_t slot, const kvreg_key *key)
 {
     lru *list = state;
-    (void)key;
+    (void)index, (void)key;
     kvreg_ring_append(rings_of(list), slot, list->end);
 }
 
@@ -42,11 +42,12 @@ static void lru_use(void *state, uint32_t slot)
     kvreg_ring_append(rings_of(list), slot, list->end);
 }
 
-static void lru_remove(void *state, uint32_t slot, uint64_t hash)
+static uint32_t lru_remove(void *state, kvreg_index *index, uint32_t slot)
 {
     lru *list = state;
-    (void)hash;
+    (void)index;
     kvreg_ring_remove(rings_of(list), slot);
+    return KVREG_NO_SLOT;
 }
 
 static uint32_t lru_take_victim(void *state)

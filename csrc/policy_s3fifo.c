@@ -19,7 +19,6 @@
  * A search moves the blocks that it finds used, each for a use or for its way out of the small
  * queue: constant time a call on average. Where very many in a row were used, a search ends after
  * MOST_MOVES of them, used or not: no caller is to wait while it goes round a large main queue. */
-#include "ghosts.h"
 #include "policy.h"
 #include "ring.h"
 #include "slot.h"
@@ -45,8 +44,8 @@ typedef struct s3fifo {
     uint32_t slots;
     uint32_t main_share;     /* slots of the main queue above which it has the victims */
     uint32_t in_main;        /* slots in its ring */
-    kvreg_ring_node nodes[]; /* one a slot, then the ends of the rings; behind them a mark a slot,
-                              * and then the ghosts */
+    uint32_t next_ghost;     /* its number; the oldest has it, if any: they follow each other round */
+    kvreg_ring_node nodes[]; /* one a slot, then the ends of the rings; behind them a mark a slot */
 } s3fifo;
 
 static kvreg_rings rings_of(const s3fifo *queues)
@@ -60,32 +59,20 @@ static uint32_t main_share(uint32_t slots)
     return slots - (small_share == 0 ? 1 : small_share);
 }
 
-static uint32_t ghost_room(uint32_t slots)
+static uint32_t s3fifo_ghosts(uint32_t slots)
 {
     return slots == 1 ? 1 : main_share(slots);
 }
 
-/* Where the ghosts lie in the state: at a multiple of a cache line. */
-static size_t ghosts_offset(uint32_t slots)
-{
-    size_t marks_end = sizeof(s3fifo) + ((size_t)slots + RINGS) * sizeof(kvreg_ring_node) +
-                       slots * sizeof(slot_mark);
-    return (marks_end + 63) / 64 * 64;
-}
-
 static size_t s3fifo_state_bytes(uint32_t slots)
 {
-    return ghosts_offset(slots) + kvreg_ghosts_bytes(ghost_room(slots));
+    return sizeof(s3fifo) + ((size_t)slots + RINGS) * sizeof(kvreg_ring_node) +
+           slots * sizeof(slot_mark);
 }
 
 static slot_mark *mark_of(s3fifo *queues, uint32_t slot)
 {
     return (slot_mark *)(queues->nodes + queues->slots + RINGS) + slot;
-}
-
-static kvreg_ghosts *ghosts_of(const s3fifo *queues)
-{
-    return (kvreg_ghosts *)((uint8_t *)queues + ghosts_offset(queues->slots));
 }
 
 static uint32_t end_of(const s3fifo *queues, enum ring ring)
@@ -126,20 +113,17 @@ static void s3fifo_init(void *state, uint32_t slots)
     queues->main_share = main_share(slots);
     for (enum ring ring = SMALL; ring < RINGS; ring++)
         kvreg_ring_init(rings_of(queues), end_of(queues, ring));
-    kvreg_ghosts_init(ghosts_of(queues), ghost_room(slots));
+    queues->next_ghost = slots;
 }
 
-static void s3fifo_prefetch(const void *state, uint32_t slot, uint32_t half)
-{
-    if (slot == KVREG_NO_SLOT)
-        kvreg_ghosts_prefetch(ghosts_of(state), half);
-}
-
-static void s3fifo_add(void *state, uint32_t slot, const kvreg_key *key)
+static void s3fifo_add(void *state, kvreg_index *index, uint32_t slot, const kvreg_key *key)
 {
     s3fifo *queues = state;
     mark_of(queues, slot)->frequency = 0;
-    enter(queues, slot, kvreg_ghosts_take(ghosts_of(queues), key->hash) ? MAIN : SMALL);
+    bool is_ghost = kvreg_index_is_ghost_of(index, key, key->ghost);
+    if (is_ghost)
+        kvreg_index_remove_ghost(index, key->ghost);
+    enter(queues, slot, is_ghost ? MAIN : SMALL);
 }
 
 static void s3fifo_use(void *state, uint32_t slot)
@@ -154,10 +138,11 @@ static void s3fifo_use(void *state, uint32_t slot)
     }
 }
 
-static void s3fifo_remove(void *state, uint32_t slot, uint64_t hash)
+static uint32_t s3fifo_remove(void *state, kvreg_index *index, uint32_t slot)
 {
-    (void)hash;
+    (void)index;
     leave(state, slot);
+    return KVREG_NO_SLOT;
 }
 
 static enum ring ring_to_search(const s3fifo *queues)
@@ -215,18 +200,24 @@ static void s3fifo_put_back(void *state, uint32_t slot)
     kvreg_ring_prepend(rings_of(queues), slot, end_of(queues, PUT_BACK));
 }
 
-static void s3fifo_evicted(void *state, uint32_t slot, uint64_t hash)
+static uint32_t s3fifo_evicted(void *state, kvreg_index *index, uint32_t slot)
 {
     s3fifo *queues = state;
-    if (mark_of(queues, slot)->queue == SMALL)
-        kvreg_ghosts_add(ghosts_of(queues), hash);
+    if (mark_of(queues, slot)->queue == MAIN)
+        return KVREG_NO_SLOT;
+    uint32_t ghost = queues->next_ghost;
+    kvreg_index_prefetch_ghosts_behind(index, ghost);
+    kvreg_index_remove_ghost(index, ghost);
+    bool is_last = ghost + 1 == queues->slots + s3fifo_ghosts(queues->slots);
+    queues->next_ghost = is_last ? queues->slots : ghost + 1;
+    return ghost;
 }
 
 const kvreg_policy kvreg_policy_s3fifo = {
     .name = "s3fifo",
+    .ghosts = s3fifo_ghosts,
     .state_bytes = s3fifo_state_bytes,
     .init = s3fifo_init,
-    .prefetch = s3fifo_prefetch,
     .observe = kvreg_policy_observe_slots,
     .use = s3fifo_use,
     .add = s3fifo_add,

@@ -420,17 +420,18 @@ static void a_block_that_a_load_did_not_find_ready_is_used(void)
 
 /* -- Declined blocks ----------------------------------------------------------------------- */
 
-static void observe_positions(void *state, kvreg_key *keys, size_t n, const kvreg_use *by,
-                              bool placed)
+static void observe_positions(void *state, kvreg_index *index, kvreg_key *keys, size_t n,
+                              const kvreg_use *by, bool placed)
 {
-    kvreg_policy_observe_slots(state, keys, n, by, placed);
+    kvreg_policy_observe_slots(state, index, keys, n, by, placed);
     for (size_t i = 0; i < n; i++)
         keys[i].rank = (int8_t)i;
 }
 
-static bool admits_the_first_two(const void *state, const kvreg_key *key, uint32_t used)
+static bool admits_the_first_two(const void *state, const kvreg_index *index,
+                                 const kvreg_key *key, uint32_t used)
 {
-    (void)state, (void)used;
+    (void)state, (void)index, (void)used;
     return key->rank < 2;
 }
 

@@ -9,19 +9,18 @@
 
 /* -- Every policy -------------------------------------------------------------------------- */
 
-enum { MOST_SLOTS = 64, STEPS = 100000, STEPS_A_COUNT = 100 };
+enum { MOST_SLOTS = 64, STEPS = 100000, STEPS_A_COUNT = 100, NUMBERS = 100 };
 
 /* Where a slot is: with its owner, without a block; in the policy; or with its owner, as one of
  * the candidates. */
 enum place { IDLE, ORDERED, OUT };
 
-/* A policy, and what its owner knows. */
+/* A policy, and what its owner knows. Keys are numbers. */
 typedef struct owner {
     const kvreg_policy *policy;
     void *state;
-    uint32_t slots;
+    kvreg_index index;
     enum place places[MOST_SLOTS];
-    uint64_t hashes[MOST_SLOTS];     /* of the blocks in the slots */
     uint32_t now;
     uint32_t candidates[MOST_SLOTS]; /* slots taken out, the latest last */
     size_t candidate_count;
@@ -29,21 +28,75 @@ typedef struct owner {
 
 static owner open_policy(const kvreg_policy *policy, uint32_t slots)
 {
-    owner own = { .policy = policy, .slots = slots };
+    uint32_t ghosts = policy->ghosts == NULL ? 0 : policy->ghosts(slots);
+    uint32_t groups = kvreg_index_group_count(slots, ghosts);
+    owner own = { .policy = policy };
+    own.index = (kvreg_index){
+        .table = { new_lines(groups * sizeof(kvreg_group)), groups },
+        .slots = new_lines(slots * sizeof(kvreg_slot)),
+        .rests = new_lines(slots * sizeof(kvreg_slot_rest)),
+        .ghosts = new_lines(ghosts * sizeof(uint64_t)),
+        .slot_count = slots,
+        .ghost_count = ghosts,
+    };
     own.state = new_lines(policy->state_bytes(slots));
     policy->init(own.state, slots);
     return own;
 }
 
-static void add(owner *own, uint32_t slot, uint64_t hash)
+static void close_policy(owner *own)
 {
-    kvreg_key key = { .hash = hash, .slot = KVREG_NO_SLOT };
-    own->policy->observe(own->state, &key, 1, &(kvreg_use){ .now = own->now }, true);
-    if (own->policy->admits != NULL && !own->policy->admits(own->state, &key, 0))
+    free(own->state);
+    free(own->index.table.groups);
+    free(own->index.slots);
+    free(own->index.rests);
+    free(own->index.ghosts);
+}
+
+/* Searches for a key, whose bytes are those of `number`. */
+static kvreg_key find(const owner *own, const uint64_t *number)
+{
+    kvreg_key key = { .data = (const uint8_t *)number, .bytes = sizeof *number };
+    kvreg_index_hash(&own->index, &key);
+    key.slot = kvreg_index_find(&own->index, &key);
+    return key;
+}
+
+static kvreg_key observe_one(owner *own, const uint64_t *number, uint32_t request)
+{
+    kvreg_key key = find(own, number);
+    kvreg_use use = { .request = request, .now = own->now };
+    own->policy->observe(own->state, &own->index, &key, 1, &use, true);
+    return key;
+}
+
+static bool admits(const owner *own, const kvreg_key *key, uint32_t used)
+{
+    return own->policy->admits == NULL ||
+           own->policy->admits(own->state, &own->index, key, used);
+}
+
+/* Of a key that is in no slot. */
+static void add(owner *own, uint32_t slot, uint64_t number)
+{
+    kvreg_key key = observe_one(own, &number, 0);
+    CHECK(key.slot == KVREG_NO_SLOT);
+    if (!admits(own, &key, 0)) {
+        own->policy->missed(own->state, &own->index, &key);
         return;
-    own->policy->add(own->state, slot, &key);
-    own->hashes[slot] = hash;
+    }
+    kvreg_index_insert(&own->index, &key, slot);
+    own->policy->add(own->state, &own->index, slot, &key);
     own->places[slot] = ORDERED;
+}
+
+static void take_key(owner *own, uint32_t slot, uint32_t ghost)
+{
+    own->places[slot] = IDLE;
+    if (ghost == KVREG_NO_SLOT)
+        kvreg_index_remove(&own->index, slot);
+    else
+        kvreg_index_make_ghost(&own->index, slot, ghost);
 }
 
 static bool take(owner *own)
@@ -51,7 +104,7 @@ static bool take(owner *own)
     uint32_t slot = own->policy->take_victim(own->state);
     if (slot == KVREG_NO_SLOT)
         return false;
-    CHECK(slot < own->slots && own->places[slot] == ORDERED);
+    CHECK(slot < own->index.slot_count && own->places[slot] == ORDERED);
     own->places[slot] = OUT;
     own->candidates[own->candidate_count++] = slot;
     return true;
@@ -77,9 +130,9 @@ static void put_back(owner *own, size_t i)
 static void evict(owner *own, size_t i)
 {
     uint32_t slot = choose_candidate(own, i);
-    if (own->policy->evicted != NULL)
-        own->policy->evicted(own->state, slot, own->hashes[slot]);
-    own->places[slot] = IDLE;
+    take_key(own, slot, own->policy->evicted == NULL
+                            ? KVREG_NO_SLOT
+                            : own->policy->evicted(own->state, &own->index, slot));
 }
 
 static size_t candidate_of(const owner *own, uint32_t slot)
@@ -94,16 +147,15 @@ static size_t candidate_of(const owner *own, uint32_t slot)
 static void observe(owner *own)
 {
     kvreg_key keys[6];
+    uint64_t numbers[6];
     kvreg_use use = { .request = (uint32_t)rand() % 4, .now = own->now, .whole = rand() % 2 };
     size_t n = (size_t)rand() % 6;
     for (size_t i = 0; i < n; i++) {
-        uint32_t slot = (uint32_t)rand() % own->slots;
-        bool here = own->places[slot] != IDLE;
-        keys[i].slot = here ? slot : KVREG_NO_SLOT;
-        keys[i].hash = here ? own->hashes[slot] : (uint64_t)(rand() % 100) << 32;
+        numbers[i] = (uint64_t)rand() % NUMBERS;
+        keys[i] = find(own, &numbers[i]);
     }
     own->now += rand() % 8 == 0 ? (uint32_t)rand() : (uint32_t)rand() % 100;
-    own->policy->observe(own->state, keys, n, &use, false);
+    own->policy->observe(own->state, &own->index, keys, n, &use, false);
     for (size_t i = n; i-- > 0;) {
         if (!keys[i].used)
             continue;
@@ -116,7 +168,7 @@ static void observe(owner *own)
 /* One call with a slot, of those that its place allows. */
 static void do_something(owner *own, uint32_t slot)
 {
-    uint64_t hash = (uint64_t)(rand() % 100) << 32;
+    uint64_t number = (uint64_t)rand() % NUMBERS;
     size_t count = own->candidate_count;
     switch (rand() % 9) {
     case 0:
@@ -141,18 +193,17 @@ static void do_something(owner *own, uint32_t slot)
         break;
     case 5:
         if (own->places[slot] == ORDERED && rand() % 4 == 0) {
-            own->policy->remove(own->state, slot, own->hashes[slot]);
-            own->places[slot] = IDLE;
+            take_key(own, slot, own->policy->remove(own->state, &own->index, slot));
         }
         break;
     case 6:
         observe(own);
         break;
     default:
-        if (own->places[slot] == IDLE)
-            add(own, slot, hash);
-        else if (own->places[slot] == ORDERED)
+        if (own->places[slot] == ORDERED)
             own->policy->use(own->state, slot);
+        else if (own->places[slot] == IDLE && find(own, &number).slot == KVREG_NO_SLOT)
+            add(own, slot, number);
         break;
     }
 }
@@ -161,7 +212,7 @@ static void do_something(owner *own, uint32_t slot)
 static void check_every_slot_is_there_once(owner *own)
 {
     size_t before = own->candidate_count, ordered = 0;
-    for (uint32_t slot = 0; slot < own->slots; slot++)
+    for (uint32_t slot = 0; slot < own->index.slot_count; slot++)
         ordered += own->places[slot] == ORDERED;
     while (take(own))
         ;
@@ -181,7 +232,7 @@ static void any_sequence_of_calls_keeps_each_slot_once(void)
                 if (step % STEPS_A_COUNT == 0)
                     check_every_slot_is_there_once(&own);
             }
-            free(own.state);
+            close_policy(&own);
         }
     }
 }
@@ -207,7 +258,7 @@ static void what_is_put_back_comes_again_in_the_same_order(void)
             while (own.candidate_count > first)
                 put_back(&own, own.candidate_count - 1);
         }
-        free(own.state);
+        close_policy(&own);
     }
 }
 
@@ -219,7 +270,7 @@ static void what_is_added_tail_first_is_given_up_tail_first(void)
             add(&own, slot, slot);
         for (uint32_t slot = MOST_SLOTS; slot-- > 0;)
             CHECK(own.policy->take_victim(own.state) == slot);
-        free(own.state);
+        close_policy(&own);
     }
 }
 
@@ -240,7 +291,7 @@ static void open_queues(void)
 
 static void close_queues(void)
 {
-    free(queues.state);
+    close_policy(&queues);
 }
 
 /* The slot of a block; of NOTHING, a free one, or SLOTS. */
@@ -257,7 +308,7 @@ static bool is_there(int block)
     return slot_of(block) < SLOTS;
 }
 
-/* Puts a new block, whose number is its hash as well, where need be in place of a victim. */
+/* Puts a new block, whose number is its key as well, where need be in place of a victim. */
 static void insert(int block)
 {
     uint32_t slot = slot_of(NOTHING);
@@ -405,34 +456,25 @@ static void a_candidate_that_is_used_goes_through_its_queue_again(void)
 static void a_search_ends_although_every_block_was_used(void)
 {
     enum { SLOTS = 5000 };
-    const kvreg_policy *policy = &kvreg_policy_s3fifo;
-    void *state = new_lines(policy->state_bytes(SLOTS));
-    policy->init(state, SLOTS);
+    owner own = open_policy(&kvreg_policy_s3fifo, SLOTS);
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
-        policy->add(state, slot, &(kvreg_key){ .hash = slot });
+        own.policy->add(own.state, &own.index, slot, &(kvreg_key){ .ghost = KVREG_NO_SLOT });
         for (int uses = 0; uses < 3; uses++)
-            policy->use(state, slot);
+            own.policy->use(own.state, slot);
     }
     /* It moved the thousand before this one on, and does not come round to the first. */
-    CHECK(policy->take_victim(state) == 1000);
-    CHECK(policy->take_victim(state) == 2001);
-    free(state);
+    CHECK(own.policy->take_victim(own.state) == 1000);
+    CHECK(own.policy->take_victim(own.state) == 2001);
+    close_policy(&own);
 }
 
 /* -- KRL ----------------------------------------------------------------------------------- */
 
-static void observe_one(owner *own, kvreg_key *key, uint32_t request)
-{
-    own->policy->observe(own->state, key, 1, &(kvreg_use){ .request = request, .now = own->now },
-                         true);
-}
-
 /* Whether a block of a new key would be admitted to the full cache. */
-static bool admits_new(owner *own, uint64_t hash)
+static bool admits_new(owner *own, uint64_t number)
 {
-    kvreg_key key = { .hash = hash, .slot = KVREG_NO_SLOT };
-    observe_one(own, &key, 1);
-    return own->policy->admits(own->state, &key, own->slots);
+    kvreg_key key = observe_one(own, &number, 1);
+    return admits(own, &key, own->index.slot_count);
 }
 
 /* A cache of one slot that has seen enough keys come back a minute later to learn from, and that has
@@ -441,20 +483,17 @@ static owner open_declining(uint32_t now)
 {
     owner own = open_policy(&kvreg_policy_krl, 1);
     own.now = now;
-    for (uint64_t hash = 1; hash <= 300; hash++) {
-        kvreg_key key = { .hash = hash << 32, .slot = KVREG_NO_SLOT };
-        observe_one(&own, &key, 1);
-        own.policy->missed(own.state, &key);
+    for (uint64_t number = 1; number <= 300; number++) {
+        kvreg_key key = observe_one(&own, &number, 1);
+        own.policy->missed(own.state, &own.index, &key);
     }
     own.now += 60 * KVREG_TICKS_A_SECOND;
-    for (uint64_t hash = 1; hash <= 300; hash++)
-        observe_one(&own, &(kvreg_key){ .hash = hash << 32, .slot = KVREG_NO_SLOT }, 2);
+    for (uint64_t number = 1; number <= 300; number++)
+        observe_one(&own, &number, 2);
     own.now += 60 * KVREG_TICKS_A_SECOND;
-    kvreg_key key = { .hash = (uint64_t)1000 << 32, .slot = KVREG_NO_SLOT };
-    observe_one(&own, &key, 1);
-    own.policy->add(own.state, 0, &key);
-    CHECK(own.policy->take_victim(own.state) == 0);
-    own.policy->evicted(own.state, 0, key.hash);
+    add(&own, 0, 1000);
+    CHECK(take(&own));
+    evict(&own, 0);
     return own;
 }
 
@@ -465,10 +504,10 @@ static void what_is_declined_is_admitted_some_time_later(void)
                                 0u - 121 * KVREG_TICKS_A_SECOND, 0x7fffff00u };
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
         owner own = open_declining(starts[i]);
-        CHECK(!admits_new(&own, (uint64_t)2000 << 32));
+        CHECK(!admits_new(&own, 2000));
         own.now += 120 * KVREG_TICKS_A_SECOND;
-        CHECK(admits_new(&own, (uint64_t)2001 << 32));
-        free(own.state);
+        CHECK(admits_new(&own, 2001));
+        close_policy(&own);
     }
 }
 
@@ -480,10 +519,10 @@ static void time_goes_on_after_a_clock_was_set(void)
     for (size_t i = 0; i < sizeof jumps / sizeof *jumps; i++) {
         owner own = open_declining(100000);
         own.now += jumps[i];
-        CHECK(!admits_new(&own, (uint64_t)2000 << 32));
+        CHECK(!admits_new(&own, 2000));
         own.now += 120 * KVREG_TICKS_A_SECOND;
-        CHECK(admits_new(&own, (uint64_t)2001 << 32));
-        free(own.state);
+        CHECK(admits_new(&own, 2001));
+        close_policy(&own);
     }
 }
 
@@ -491,10 +530,10 @@ static void time_stands_still_while_a_clock_is_a_little_behind(void)
 {
     owner own = open_declining(100000);
     own.now += 120 * KVREG_TICKS_A_SECOND;
-    CHECK(admits_new(&own, (uint64_t)2000 << 32));
+    CHECK(admits_new(&own, 2000));
     own.now -= 9 * KVREG_TICKS_A_SECOND;
-    CHECK(admits_new(&own, (uint64_t)2001 << 32));
-    free(own.state);
+    CHECK(admits_new(&own, 2001));
+    close_policy(&own);
 }
 
 int main(void)
