@@ -76,14 +76,16 @@ class BoundedSet:
 class Simulation:
     """Both tiers, one request after another.
 
-    ``touches`` says when the engine touches a request's blocks in the host tier: "before" and
-    "after" it stores the computed ones.
+    ``touch`` says when the engine touches a request's blocks in the host tier: "before" it
+    stores the computed ones, "after" it, or at the "end" of the request, ``seconds`` later.
     """
 
-    def __init__(self, primary_blocks, host_blocks, policy="lru", touches=("after",)):
+    def __init__(self, primary_blocks, host_blocks, policy="lru", touch="after", seconds=0):
         self.primary = BoundedSet(primary_blocks)
         self.host = BoundedSet(host_blocks, policy)
-        self.touches = touches
+        self.touch = touch
+        self.seconds = seconds
+        self.running = []  # (second in which it ends, its number, its blocks)
         self.requests = 0
         self.stored = 0
         self.loaded = 0
@@ -91,6 +93,7 @@ class Simulation:
 
     def serve(self, request_ids, seconds=0.0):
         """Return the prefix hits of a request that comes at a time: (in primary, in host)."""
+        self._end_requests(seconds)
         self.requests += 1
         part = Use(self.requests, math.floor(seconds * 16), whole=False)
         whole = dataclasses.replace(part, whole=True)
@@ -102,14 +105,21 @@ class Simulation:
         if promised:
             self.host.use(promised, part)
         self.loaded += len(promised)
-        if "before" in self.touches:
+        if self.touch == "before":
             self.host.use(blocks, whole)
         if computed:
             self._store(computed, promised, placing)
-        if "after" in self.touches:
+        if self.touch == "after":
             self.host.use(blocks, whole)
+        if self.touch == "end":
+            self.running.append((seconds + self.seconds, self.requests, blocks))
         self.host.policy.end_step()
         return in_primary, len(promised)
+
+    def _end_requests(self, seconds):
+        while self.running and self.running[0][0] <= seconds:
+            end, request, blocks = self.running.pop(0)
+            self.host.use(blocks, Use(request, math.floor(end * 16), whole=True))
 
     def _prefix(self, blocks):
         in_primary, promised = 0, []
