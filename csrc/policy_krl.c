@@ -332,10 +332,12 @@ typedef struct known_prefix {
     bool is_private; /* it looks like one conversation's, not like a prompt that many share */
 } known_prefix;
 
-/* The count of the key at position i of n, which no request used before. */
+/* The count of the key at position i of n, if no request used it before, as far as is known. */
 static int32_t first_count(const known_prefix *known, size_t i, size_t n)
 {
-    size_t behind = COUNTS_A_REQUEST * (i - known->keys) / (n - known->keys);
+    size_t behind = 0;
+    if (i > known->keys)
+        behind = COUNTS_A_REQUEST * (i - known->keys) / (n - known->keys);
     int32_t count = (known->is_private ? COUNT_OF_CONTINUATION : 0) - (int32_t)behind;
     return count < COUNT_LEAST ? COUNT_LEAST : count;
 }
@@ -541,7 +543,7 @@ static void krl_observe(void *memory, kvreg_index *index, kvreg_key *keys, size_
     for (size_t i = n; i-- > 0;) {
         if (!placed)
             find_ghost_again(index, &keys[i]);
-        observe_key(state, &keys[i], &use, i < known.keys ? 0 : first_count(&known, i, n));
+        observe_key(state, &keys[i], &use, first_count(&known, i, n));
         if (!placed && node_of(&keys[i]) == KVREG_NO_SLOT)
             add_ghost(state, index, &keys[i]);
     }

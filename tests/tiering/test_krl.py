@@ -36,6 +36,9 @@ class PlainTier:
     def residents(self):
         return self.blocks.ids
 
+    def touch(self, name, ids, seconds):
+        self.blocks.use(ids, Use(name, int(seconds * 16), whole=True))
+
 
 class NativeTier:
     """The same by the native tier, over blocks of one byte."""
@@ -80,6 +83,10 @@ class NativeTier:
                 self.residents |= ids
         return hits
 
+    def touch(self, name, ids, seconds):
+        self.seconds = seconds
+        self.tier.touch([self.key(block) for block in ids], ReqContext(name))
+
     def has(self, key):
         return self.tier.lookup(key, ReqContext("")) is LookupResult.HIT
 
@@ -123,6 +130,19 @@ def test_both_serve_a_production_trace_alike(requests, slots, rate, long):
     } == plain.residents
     if long:
         assert hits / sum(len(ids) for _, ids, _ in requests) == pytest.approx(rate, abs=5e-5)
+
+
+def test_a_ghost_that_its_own_request_pushes_out_counts_as_new_to_both():
+    plain, native = PlainTier(4), NativeTier(4, rows=4)
+    for tier in (plain, native):
+        tier.serve("first", [1], 0)
+        tier.serve("second", [2], 0)
+        tier.touch("third", [3], 0)
+        tier.touch("fourth", range(1000, 1000 + 32_767), 0)
+        tier.serve("fifth", [2, 3, 4], 0)
+        tier.serve("sixth", [5], 0)
+        tier.serve("seventh", [6], 0)
+    assert native.residents == plain.residents == {1, 2, 5, 6}
 
 
 @pytest.mark.long
