@@ -66,8 +66,8 @@ enum {
 typedef struct krl {
     uint32_t slots;
     uint32_t ghosts;       /* numbers for them; they follow the slots' */
-    uint32_t ghosts_used;  /* of these, that have ever been one's */
-    uint32_t vacant;       /* of those, that are none's now: they are at the front of the ghosts' ring */
+    uint32_t ghosts_used;  /* of these, that have ever been one's: they are in the ghosts' ring, those
+                            * that are none's now in front */
     uint32_t now;
     uint32_t clock_lag;    /* by which the clock was set back; wraps */
     uint32_t request;      /* whose keys were observed last */
@@ -269,18 +269,14 @@ static void prefetch_oldest(const krl *state, const kvreg_index *index, uint32_t
     kvreg_index_prefetch_ghosts_behind(index, oldest);
 }
 
-/* The number for one more ghost, out of the ring: a vacant one, or else the oldest ghost's. */
+/* The number for one more ghost, out of the ring: the oldest's, once every number is in use. */
 static uint32_t take_ghost_number(krl *state, kvreg_index *index)
 {
-    if (state->vacant == 0 && state->ghosts_used < state->ghosts)
+    if (state->ghosts_used < state->ghosts)
         return state->slots + state->ghosts_used++;
     uint32_t front = state->nodes[ghosts_end(state)].ring.next;
-    if (state->vacant > 0) {
-        state->vacant--;
-    } else {
-        prefetch_oldest(state, index, front);
-        kvreg_index_remove_ghost(index, front);
-    }
+    prefetch_oldest(state, index, front);
+    kvreg_index_remove_ghost(index, front);
     kvreg_ring_remove(rings_of(state), front);
     return front;
 }
@@ -299,7 +295,6 @@ static void drop_ghost(krl *state, kvreg_index *index, uint32_t ghost)
     kvreg_index_remove_ghost(index, ghost);
     kvreg_ring_remove(rings_of(state), ghost);
     kvreg_ring_prepend(rings_of(state), ghost, ghosts_end(state));
-    state->vacant++;
 }
 
 /* -- Counts -------------------------------------------------------------------------------- */

@@ -221,6 +221,30 @@ static void check_every_slot_is_there_once(owner *own)
         put_back(own, own->candidate_count - 1);
 }
 
+static size_t count_ghosts(const owner *own, uint64_t hash)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < own->index.ghost_count; i++)
+        count += own->index.ghosts[i] == hash;
+    return count;
+}
+
+/* A key is in a slot, or one ghost, or neither; and the index lists nothing else. */
+static void check_every_key_is_there_once(const owner *own)
+{
+    size_t listed = 0;
+    for (uint32_t i = 0; i < own->index.table.count * KVREG_GROUP_PLACES; i++)
+        listed += own->index.table.groups[i / KVREG_GROUP_PLACES].tags[i % KVREG_GROUP_PLACES]
+                  != KVREG_NO_TAG;
+    for (uint32_t slot = 0; slot < own->index.slot_count; slot++)
+        listed -= own->places[slot] != IDLE;
+    CHECK(listed == own->index.ghost_count - count_ghosts(own, 0));
+    for (uint64_t number = 0; number < NUMBERS; number++) {
+        kvreg_key key = find(own, &number);
+        CHECK(count_ghosts(own, key.hash) <= (key.slot == KVREG_NO_SLOT));
+    }
+}
+
 static void any_sequence_of_calls_keeps_each_slot_once(void)
 {
     srand(1);
@@ -232,8 +256,43 @@ static void any_sequence_of_calls_keeps_each_slot_once(void)
                 if (step % STEPS_A_COUNT == 0)
                     check_every_slot_is_there_once(&own);
             }
+            check_every_key_is_there_once(&own);
             close_policy(&own);
         }
+    }
+}
+
+/* Far more blocks than there is room for ghosts. */
+static void blocks_without_end_leave_no_more_than_their_ghosts(void)
+{
+    for (size_t i = 0; kvreg_policies[i] != NULL; i++) {
+        owner own = open_policy(kvreg_policies[i], MOST_SLOTS);
+        for (uint64_t number = 0; number < STEPS; number++) {
+            uint32_t slot = (uint32_t)number;
+            if (number >= MOST_SLOTS) {
+                CHECK(take(&own));
+                slot = own.candidates[0];
+                evict(&own, 0);
+            }
+            add(&own, slot, number);
+        }
+        check_every_key_is_there_once(&own);
+        CHECK(count_ghosts(&own, 0) == 0);
+        close_policy(&own);
+    }
+}
+
+static void a_key_that_is_missed_twice_is_one_ghost(void)
+{
+    for (size_t i = 0; kvreg_policies[i] != NULL; i++) {
+        owner own = open_policy(kvreg_policies[i], 1);
+        uint64_t number = 5;
+        kvreg_key keys[] = { find(&own, &number), find(&own, &number) };
+        own.policy->observe(own.state, &own.index, keys, 2, &(kvreg_use){ .request = 1 }, true);
+        for (size_t j = 2; j-- > 0 && own.policy->missed != NULL;)
+            own.policy->missed(own.state, &own.index, &keys[j]);
+        check_every_key_is_there_once(&own);
+        close_policy(&own);
     }
 }
 
@@ -539,6 +598,8 @@ static void time_stands_still_while_a_clock_is_a_little_behind(void)
 int main(void)
 {
     RUN(any_sequence_of_calls_keeps_each_slot_once);
+    RUN(blocks_without_end_leave_no_more_than_their_ghosts);
+    RUN(a_key_that_is_missed_twice_is_one_ghost);
     RUN(what_is_put_back_comes_again_in_the_same_order);
     RUN(what_is_added_tail_first_is_given_up_tail_first);
     RUN(a_scan_leaves_the_main_queue_alone);
