@@ -134,14 +134,12 @@ void kvreg_index_insert(kvreg_index *index, const kvreg_key *key, uint32_t slot)
 void kvreg_index_remove(kvreg_index *index, uint32_t slot)
 {
     kvreg_groups_remove(index->table, index->slots[slot].hash, slot);
-    index->slots[slot].key_bytes = 0;
 }
 
 void kvreg_index_make_ghost(kvreg_index *index, uint32_t slot, uint32_t ghost)
 {
     *ghost_at(index, ghost) = hash_of(index, slot);
     kvreg_groups_rename(index->table, index->slots[slot].hash, slot, ghost);
-    index->slots[slot].key_bytes = 0;
 }
 
 void kvreg_index_add_ghost(kvreg_index *index, const kvreg_key *key, uint32_t ghost)

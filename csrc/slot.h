@@ -20,9 +20,9 @@ enum { KVREG_SLOTS_MAX = 0x7fffffff };
 
 /* The part that a lookup reads: one cache line. Guarded by the cache lock. */
 typedef struct kvreg_slot {
-    /* Written by the index. */
+    /* Written by the index; of the last key, where the slot holds none. */
     uint32_t hash;
-    uint8_t key_bytes; /* 0: the slot is not in the index */
+    uint8_t key_bytes;
     /* Written by the cache; see cache.c. */
     uint8_t state;
     uint8_t place;
