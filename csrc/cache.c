@@ -24,8 +24,8 @@ typedef struct slot_list {
     uint32_t first, last;
 } slot_list;
 
-/* The head of a region; slots, rests, the index's table and ghosts and the policy's state follow, in
- * this order, each at a multiple of a cache line. */
+/* The head of a region; slots, rests, the index's table and ghosts, and the policy's state follow,
+ * in this order, each at a multiple of a cache line. */
 struct kvreg_region {
     kvreg_os_mutex lock;
     uint32_t slots;

@@ -64,9 +64,10 @@ static uint64_t hash_of(const kvreg_index *index, uint32_t number)
 
 /* -- Table --------------------------------------------------------------------------------- */
 
-/* On average, at most: as many as metadata of 128 bytes a slot ask for with S3-FIFO's ghosts. A key
- * that was passed on stays where it is when its home has room again: of the groups of a table whose
- * keys come and go, one in twelve counts such keys. With 8 keys a group it would be one in three. */
+/* On average, at most: so many are needed for S3-FIFO's ghosts to fit into metadata of 128 bytes a
+ * slot. A key that was passed on stays where it is when its home has room again: of the groups of a
+ * table whose keys come and go, one in twelve counts such keys. With 8 a group it would be one in
+ * three. */
 enum { NUMBERS_IN_TWO_GROUPS = 13 };
 
 uint32_t kvreg_index_group_count(uint32_t slots, uint32_t ghosts)

@@ -2,9 +2,9 @@
  * ghosts: those whose hashes an eviction policy had it keep.
  *
  * A hash table (groups.h) of numbers: those of slots, and from slot_count on those of ghosts, which
- * the policy chooses. Its groups are half full when every slot holds a key and every number that
- * ghosts may have is a ghost's. Of two keys with the same 64-bit hash one is taken for the other's
- * ghost.
+ * the policy chooses. Its groups are little more than half full when every slot holds a key and
+ * every number that ghosts may have is a ghost's. Of two keys with the same 64-bit hash one is
+ * taken for the other's ghost.
  *
  * The index guards nothing: its owner's lock does. It lives in memory that others map at other
  * addresses, and holds no pointers there; this struct is one process's view of it. */
@@ -22,7 +22,7 @@ typedef struct kvreg_key {
     const uint8_t *data;
     uint64_t hash;  /* set by kvreg_index_hash; never 0 */
     uint32_t slot;  /* for the user of the index to note what it found */
-    uint32_t ghost; /* set by kvreg_index_find where there is no slot: the ghost or KVREG_NO_SLOT */
+    uint32_t ghost; /* set by kvreg_index_find where it finds no slot; KVREG_NO_SLOT: none */
     uint16_t bytes; /* 1 to KVREG_KEY_MAX */
     bool used;      /* this and the next for the user's eviction policy, see policy.h */
     int8_t rank;

@@ -1,9 +1,9 @@
 /* Which block to give up: the vtable that eviction policies fill.
  *
  * A policy orders the slots that it was given, and knows neither bytes nor why a slot cannot be
- * evicted. Keys whose blocks are gone it may have the index remember, as ghosts. Its owner takes candidates out one by one, keeps those
- * that it may not evict, and puts them back in the reverse order. One that is used while it is out
- * is put back at once, before its use.
+ * evicted. Keys whose blocks are gone it may have the index remember, as ghosts. Its owner takes
+ * candidates out one by one, keeps those that it may not evict, and puts them back in the reverse
+ * order. One that is used while it is out is put back at once, before its use.
  *
  * A policy lives in memory that others map at other addresses: `state` holds slot numbers, never
  * pointers. It guards nothing: its owner's lock does. */
@@ -37,7 +37,7 @@ typedef struct kvreg_policy {
     size_t (*state_bytes)(uint32_t slots);
     /* Makes zeroed memory a state that orders no slot. */
     void (*init)(void *state, uint32_t slots);
-    /* Brings near what the other calls will touch for a slot or ghost. NULL: nothing. */
+    /* Brings near what the other calls will touch for a slot or a ghost. NULL: nothing. */
     void (*prefetch)(const void *state, uint32_t number);
     /* Learns that a request uses keys, in prefix order, that were searched for; their slot is
      * KVREG_NO_SLOT where the block is not here; if they are `placed`, each of these is then added
@@ -47,14 +47,14 @@ typedef struct kvreg_policy {
                     const kvreg_use *use, bool placed);
     /* Notes a use of a slot. */
     void (*use)(void *state, uint32_t slot);
-    /* Whether a block whose key was observed deserves a slot, of which `used` are taken. NULL: every
-     * block does. */
+    /* Whether a block whose key was observed deserves a slot, of which `used` are taken. NULL:
+     * every block does. */
     bool (*admits)(const void *state, const kvreg_index *index, const kvreg_key *key,
                    uint32_t used);
     /* Adds a slot that holds a new block, whose key was observed and inserted. */
     void (*add)(void *state, kvreg_index *index, uint32_t slot, const kvreg_key *key);
-    /* Learns that a block whose key was observed was to be placed and got no slot. NULL: it is of no
-     * interest. */
+    /* Learns that a block whose key was observed was to be placed and got no slot. NULL: it is of
+     * no interest. */
     void (*missed)(void *state, kvreg_index *index, kvreg_key *key);
     /* Forgets a slot. Returns the number of the ghost that its key is to be from now on, or
      * KVREG_NO_SLOT. */

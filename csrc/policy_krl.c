@@ -38,8 +38,8 @@ enum {
 
 /* -- State --------------------------------------------------------------------------------- */
 
-/* What is known of a key. Always written as a whole: where a part of a word was written last, a copy
- * of the whole has to wait. */
+/* What is known of a key. Always written as a whole: where a part of a word was written last, a
+ * copy of the whole has to wait. */
 typedef struct krl_history {
     uint32_t used_at;   /* tick of the last use */
     int32_t count : 8;  /* COUNT_LEAST to COUNT_MOST */
@@ -66,8 +66,8 @@ enum {
 typedef struct krl {
     uint32_t slots;
     uint32_t ghosts;       /* numbers for them; they follow the slots' */
-    uint32_t ghosts_used;  /* of these, that have ever been one's: they are in the ghosts' ring, those
-                            * that are none's now in front */
+    uint32_t ghosts_used;  /* of these, that have ever been one's: they are in the ghosts' ring,
+                            * those that are none's now in front */
     uint32_t now;
     uint32_t clock_lag;    /* by which the clock was set back; wraps */
     uint32_t request;      /* whose keys were observed last */
