@@ -11,7 +11,7 @@
  * kvreg_cache_end_step for that of the slots that searches of the step passed over. Any thread may
  * call.
  *
- * The keys that a function takes are the caller's; it sets their `hash` and `slot`. */
+ * The keys that a function takes are the caller's; it sets all but their `data` and `bytes`. */
 #ifndef KVREG_CACHE_H
 #define KVREG_CACHE_H
 
