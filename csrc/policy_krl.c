@@ -38,14 +38,35 @@ enum {
 
 /* -- State --------------------------------------------------------------------------------- */
 
-/* What is known of a key. Always written as a whole: where a part of a word was written last, a
- * copy of the whole has to wait. */
+/* What is known of a key. Packed by hand: bit fields may be written in parts, and who reads the
+ * whole then has to wait for them. */
 typedef struct krl_history {
-    uint32_t used_at;   /* tick of the last use */
-    int32_t count : 8;  /* COUNT_LEAST to COUNT_MOST */
-    uint32_t once : 1;  /* used by one request only, as far as is known */
-    uint32_t request : REQUEST_BITS; /* of the last use; 0: not known */
+    uint32_t used_at; /* tick of the last use */
+    uint32_t packed;  /* see pack */
 } krl_history;
+
+/* `count`: COUNT_LEAST to COUNT_MOST. `once`: used by one request only, as far as is known.
+ * `request`: of the last use; 0: not known. */
+static krl_history pack(uint32_t used_at, int32_t count, bool once, uint32_t request)
+{
+    uint32_t packed = request << (32 - REQUEST_BITS) | (uint32_t)once << 8 | (uint8_t)count;
+    return (krl_history){ used_at, packed };
+}
+
+static int32_t count_of(krl_history history)
+{
+    return (int8_t)history.packed;
+}
+
+static bool used_once(krl_history history)
+{
+    return history.packed >> 8 & 1;
+}
+
+static uint32_t request_of(krl_history history)
+{
+    return history.packed >> (32 - REQUEST_BITS);
+}
 
 /* A resident slot, or a ghost: each has its node at its number. */
 typedef struct krl_node {
@@ -134,7 +155,7 @@ static uint32_t list_of_count(int32_t count)
 
 static uint32_t list_of(const krl_node *node)
 {
-    return list_of_count(node->history.count);
+    return list_of_count(count_of(node->history));
 }
 
 /* What has to become less than the other slots' for the slot to be evicted; wraps. */
@@ -166,7 +187,7 @@ static void note_front(krl *state, uint32_t list)
 }
 
 /* Lets a slot enter its list in front of another node there, or of the list's end. */
-static void enter_list(krl *state, uint32_t slot, uint32_t next)
+static inline void enter_list(krl *state, uint32_t slot, uint32_t next)
 {
     uint32_t list = list_of(&state->nodes[slot]), previous = state->nodes[next].ring.previous;
     kvreg_ring_link(rings_of(state), slot, previous, next);
@@ -174,7 +195,7 @@ static void enter_list(krl *state, uint32_t slot, uint32_t next)
         note_front(state, list);
 }
 
-static void leave_list(krl *state, uint32_t slot)
+static inline void leave_list(krl *state, uint32_t slot)
 {
     uint32_t list = list_of(&state->nodes[slot]), previous = state->nodes[slot].ring.previous;
     kvreg_ring_remove(rings_of(state), slot);
@@ -191,7 +212,7 @@ static void forget_found(krl *state)
 }
 
 /* Lets a slot enter that a request found here. */
-static void enter_found(krl *state, uint32_t slot)
+static inline void enter_found(krl *state, uint32_t slot)
 {
     uint32_t list = list_of(&state->nodes[slot]), first = state->found[list];
     enter_list(state, slot, list_end(state, list));
@@ -413,7 +434,7 @@ static bool krl_admits(const void *memory, const kvreg_index *index, const kvreg
     if (!state->evicted || !full || state->margin == 0)
         return true;
     uint32_t ghost = ghost_of(index, key);
-    int32_t count = ghost == KVREG_NO_SLOT ? key->rank : state->nodes[ghost].history.count;
+    int32_t count = ghost == KVREG_NO_SLOT ? key->rank : count_of(state->nodes[ghost].history);
     uint32_t list = list_of_count(count);
     return !is_before(state->now + PLACE_TICKS * list - state->inflation, state->margin);
 }
@@ -429,7 +450,7 @@ static uint32_t node_of(const kvreg_key *key)
 /* Whether a key's latest use is the doing of this request, too. */
 static bool is_counted(krl_history history, const kvreg_use *use)
 {
-    return history.request == use->request && use->request != 0;
+    return request_of(history) == use->request && use->request != 0;
 }
 
 static known_prefix find_known_prefix(const krl *state, const kvreg_key *keys, size_t n,
@@ -442,9 +463,9 @@ static known_prefix find_known_prefix(const krl *state, const kvreg_key *keys, s
         if (number == KVREG_NO_SLOT)
             break;
         krl_history history = state->nodes[number].history;
-        if (history.once && is_counted(history, use))
+        if (used_once(history) && is_counted(history, use))
             break;
-        last_count = history.count;
+        last_count = count_of(history);
     }
     return (known_prefix){ i, i >= 2 && last_count < COUNT_OF_SHARED };
 }
@@ -457,7 +478,7 @@ static bool is_out(const krl *state, uint32_t slot)
 
 /* Gives a node its new history and moves it to where the youngest are. A slot that is out is moved
  * by its owner. */
-static void renew(krl *state, kvreg_key *key, uint32_t number, krl_history history)
+static inline void renew(krl *state, kvreg_key *key, uint32_t number, krl_history history)
 {
     krl_node *node = &state->nodes[number];
     if (is_ghost(state, number)) {
@@ -477,7 +498,7 @@ static void renew(krl *state, kvreg_key *key, uint32_t number, krl_history histo
 /* After the first use of a key. */
 static krl_history first_history(const krl *state, int32_t count)
 {
-    return (krl_history){ state->now, count, true, state->request };
+    return pack(state->now, count, true, state->request);
 }
 
 static void observe_key(krl *state, kvreg_key *key, const kvreg_use *use, int32_t count_if_new)
@@ -492,15 +513,15 @@ static void observe_key(krl *state, kvreg_key *key, const kvreg_use *use, int32_
     key->rank = COUNT_LEAST; /* should other keys push its ghost out */
     if (is_counted(history, use)) {
         /* Where the request's parts came first, only now it is known what they are parts of. */
-        if (use->whole && history.once)
+        if (use->whole && used_once(history))
             renew(state, key, number, first_history(state, count_if_new));
         return;
     }
     uint32_t ticks = state->now - history.used_at;
-    int32_t count = used_again(history.count, ticks);
-    if (history.once)
+    int32_t count = used_again(count_of(history), ticks);
+    if (used_once(history))
         count_return(state, ticks);
-    renew(state, key, number, (krl_history){ state->now, count, false, use->request });
+    renew(state, key, number, pack(state->now, count, false, use->request));
 }
 
 /* As much of a request's number as a node keeps; 0 is kept for the unknown one. */
