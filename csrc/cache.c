@@ -509,6 +509,7 @@ static void let_go_and_use(kvreg_cache *cache, kvreg_key *keys, size_t n)
 {
     for (size_t i = n; i-- > 0;) {
         if (keys[i].slot >= KVREG_SLOTS_MAX) {
+            keys[i].slot = KVREG_NO_SLOT; /* policies know nothing of DECLINED */
             if (cache->policy->missed != NULL)
                 cache->policy->missed(cache->policy_state, &cache->index, &keys[i]);
             continue;

@@ -11,7 +11,8 @@
  * kvreg_cache_end_step for that of the slots that searches of the step passed over. Any thread may
  * call.
  *
- * The keys that a function takes are the caller's; it sets all but their `data` and `bytes`. */
+ * The keys that a function takes are the caller's, who sets their `data` and `bytes`; the rest is
+ * for the function to use. */
 #ifndef KVREG_CACHE_H
 #define KVREG_CACHE_H
 

@@ -22,7 +22,8 @@ typedef struct kvreg_key {
     const uint8_t *data;
     uint64_t hash;  /* set by kvreg_index_hash; never 0 */
     uint32_t slot;  /* for the user of the index to note what it found */
-    uint32_t ghost; /* set by kvreg_index_find where it finds no slot; KVREG_NO_SLOT: none */
+    uint32_t ghost; /* set by kvreg_index_find: the ghost, where there is no slot, or KVREG_NO_SLOT.
+                     * May be another key's once ghosts were made or removed */
     uint16_t bytes; /* 1 to KVREG_KEY_MAX */
     bool used;      /* this and the next for the user's eviction policy, see policy.h */
     int8_t rank;
@@ -44,7 +45,8 @@ uint32_t kvreg_index_group_count(uint32_t slots, uint32_t ghosts);
 /* Computes key->hash. */
 void kvreg_index_hash(const kvreg_index *index, kvreg_key *key);
 
-/* The slot that holds the key, or KVREG_NO_SLOT; then it sets key->ghost. */
+/* The slot that holds the key, or KVREG_NO_SLOT. Sets key->ghost, which means nothing where there is
+ * a slot. */
 uint32_t kvreg_index_find(const kvreg_index *index, kvreg_key *key);
 
 /* Makes `slot`, which holds no key, hold the key, which is in no slot. A ghost of the key stays. */

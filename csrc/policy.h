@@ -53,8 +53,8 @@ typedef struct kvreg_policy {
                    uint32_t used);
     /* Adds a slot that holds a new block, whose key was observed and inserted. */
     void (*add)(void *state, kvreg_index *index, uint32_t slot, const kvreg_key *key);
-    /* Learns that a block whose key was observed was to be placed and got no slot. NULL: it is of
-     * no interest. */
+    /* Learns that a block whose key was observed was to be placed and got no slot, which is
+     * KVREG_NO_SLOT. NULL: it is of no interest. */
     void (*missed)(void *state, kvreg_index *index, kvreg_key *key);
     /* Forgets a slot. Returns the number of the ghost that its key is to be from now on, or
      * KVREG_NO_SLOT. */

@@ -466,6 +466,85 @@ static void a_key_that_got_a_slot_is_not_declined_where_it_comes_again(void)
     CHECK(placed.blocks == 2 && placed.declined == 1 && placed.dropped == 0);
 }
 
+enum { GHOSTS = 32768 }; /* of KRL, with few slots */
+
+static uint64_t numbers[GHOSTS];
+static kvreg_key numbered[GHOSTS];
+
+/* Keys whose bytes are those of numbers in order. */
+static void number_keys(uint64_t first, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        numbers[i] = first + i;
+        numbered[i] = (kvreg_key){ .data = (const uint8_t *)&numbers[i], .bytes = sizeof *numbers };
+    }
+}
+
+/* Stores the numbered keys; returns how many were declined. */
+static size_t store_numbered(size_t n, const kvreg_use *by)
+{
+    kvreg_cache_block placed_blocks[8];
+    kvreg_cache_placed placed;
+    CHECK(kvreg_cache_begin_store(&cache, numbered, n, by, placed_blocks, &placed));
+    for (size_t i = 0; i < placed.blocks; i++)
+        kvreg_cache_end_store(&cache, &placed_blocks[i].slot, 1);
+    return placed.declined;
+}
+
+static size_t ghosts_of(uint64_t number)
+{
+    kvreg_key key = { .data = (const uint8_t *)&number, .bytes = sizeof number };
+    size_t count = 0;
+    kvreg_index_hash(&cache.index, &key);
+    for (uint32_t i = 0; i < cache.index.ghost_count; i++)
+        count += cache.index.ghosts[i] == key.hash;
+    return count;
+}
+
+/* A cache of KRL with one slot that has seen enough keys come back a minute later to decline new
+ * ones, and evicted a block that was worth as much. Returns the time. */
+static uint32_t open_declining(void)
+{
+    enum { MINUTE = 60 * KVREG_TICKS_A_SECOND, RETURNS = 300 };
+    open_cache_with(&kvreg_policy_krl, 1, false);
+    for (uint32_t request = 1; request <= 2; request++) {
+        number_keys(1, RETURNS);
+        for (size_t i = 0; i < RETURNS; i++)
+            kvreg_cache_touch(&cache, &numbered[i], 1,
+                              &(kvreg_use){ .request = request, .now = request * MINUTE });
+    }
+    for (uint64_t number = 1000; number < 1002; number++) {
+        number_keys(number, 1);
+        CHECK(store_numbered(1, &(kvreg_use){ .now = 3 * MINUTE }) == 0);
+    }
+    return 3 * MINUTE;
+}
+
+static void a_key_that_krl_declines_twice_in_a_store_is_one_ghost(void)
+{
+    kvreg_use by = { .request = 3, .now = open_declining() };
+    number_keys(5000, 2);
+    numbers[1] = numbers[0];
+    CHECK(store_numbered(2, &by) == 2 && ghosts_of(5000) == 1);
+    close_cache();
+}
+
+static void a_declined_key_whose_ghost_its_own_store_pushes_out_is_a_ghost_again(void)
+{
+    kvreg_use by = { .request = 3, .now = open_declining() };
+    number_keys(5000, 1);
+    CHECK(store_numbered(1, &by) == 1);
+    by.request = 4;
+    number_keys(10000, GHOSTS - 1);
+    kvreg_cache_touch(&cache, numbered, GHOSTS - 1, &by);
+    CHECK(ghosts_of(5000) == 1);
+    by.request = 3;
+    number_keys(50000, 4);
+    numbers[0] = 5000;
+    CHECK(store_numbered(4, &by) == 4 && ghosts_of(5000) == 1);
+    close_cache();
+}
+
 /* KRL's ghosts, which are as many as slots and at least 32,768, come on top. */
 static void metadata_is_at_most_128_bytes_a_slot(void)
 {
@@ -510,6 +589,8 @@ int main(void)
     RUN(drops_are_counted_by_what_holds_the_slots);
     RUN(events_tell_each_change_once_and_in_order);
     RUN(events_of_long_keys_are_whole);
+    RUN(a_key_that_krl_declines_twice_in_a_store_is_one_ghost);
+    RUN(a_declined_key_whose_ghost_its_own_store_pushes_out_is_a_ghost_again);
     RUN(metadata_is_at_most_128_bytes_a_slot);
     RUN(unknown_policies_are_refused_with_the_names_there_are);
     return check_end();
