@@ -45,7 +45,7 @@ def extension(module: str, c_sources: list[str]) -> Extension:
     """One Cython module and the C files below it."""
     return Extension(
         module,
-        sources=[module.replace(".", "/") + ".pyx", *c_sources],
+        sources=["src/" + module.replace(".", "/") + ".pyx", *c_sources],
         include_dirs=INCLUDE,
         depends=HEADERS,
         extra_compile_args=COMPILE,
@@ -64,6 +64,7 @@ setup(
             extension("kvreg.tiering._host", TIER),
             extension("kvreg.vllm._registry", REGISTRY_FRONTS),
         ],
+        include_path=["src"],
         build_dir="build/cython",
         compiler_directives={"language_level": 3},
     )

@@ -7,4 +7,4 @@ def get_include() -> str:
     """Return the folder to give to a C compiler's ``-I``; it holds ``kvreg/*.h``."""
     package = Path(__file__).parent
     installed = package / "include"
-    return str(installed if installed.is_dir() else package.parent / "csrc" / "include")
+    return str(installed if installed.is_dir() else package.parents[1] / "csrc" / "include")
