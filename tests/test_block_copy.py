@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvreg import copy_blocks
+from tests.buffer_in_python import BufferInPython
 
 
 def copy_bytewise(dst, dst_ids, src, src_ids):
@@ -217,7 +218,7 @@ def test_offsets_beyond_4_gib_are_exact(tmp_path):
             ValueError,
             "dst .* only 0 bytes apart",
         ),
-        ({"dst": np.full((4, 1), None)}, TypeError, "dst holds references to Python objects"),
+        ({"dst": np.full((4, 1), None)}, TypeError, "dst may hold references to Python"),
         (
             {"dst": np.zeros((4, 1), "datetime64[s]")},
             ValueError,
@@ -321,6 +322,16 @@ def test_other_python_threads_run_during_a_copy():
         requests.put(None)
         other.join()
     assert served > 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="no buffers are made in Python there")
+def test_buffers_made_in_python_are_copied_and_released():
+    target = np.zeros((4, 8), np.uint8)
+    buffers = [BufferInPython(array) for array in (target, np.arange(2), np.arange(2)[::-1])]
+    dst, dst_ids, src_ids = buffers
+    copy_blocks(dst, dst_ids, np.arange(16, dtype=np.uint8).reshape(2, 8), src_ids)
+    assert target[:2].tolist() == [list(range(8, 16)), list(range(8))]
+    assert [buffer.exports for buffer in buffers] == [0, 0, 0]
 
 
 def test_no_buffer_stays_exported_and_no_object_is_kept():

@@ -10,7 +10,7 @@ from cpython.buffer cimport (
 )
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 
-from kvreg.buffer_format cimport holds_references
+from kvreg.buffer_format cimport may_hold_references
 from kvreg.core_error cimport KVREG_OK, raise_core_error
 from kvreg.row_ids cimport fill_row_ids
 
@@ -33,8 +33,11 @@ cdef class Side:
             raise ValueError(
                 f"{name} must have 2 dimensions (rows, elements of a row), not {self.view.ndim}"
             )
-        if holds_references(self.view.format):
-            raise TypeError(f"{name} holds references to Python objects, not bytes to copy")
+        if may_hold_references(self.view.format):
+            raise TypeError(
+                f"{name} may hold references to Python objects, which are no bytes to copy; "
+                f"its format is {self.view.format.decode('utf-8', 'replace')!r}"
+            )
         self.row_bytes = self.view.shape[1] * self.view.itemsize
         self.rows.base = self.view.buf
         self.rows.rows = self.view.shape[0]
@@ -69,8 +72,10 @@ cdef class RowIds:
     """Row numbers, converted and checked."""
 
     def __cinit__(self, str name, object ids, Side side):
+        # A buffer need not have a length of its own.
+        cdef object rows = memoryview(ids) if PyObject_CheckBuffer(ids) else ids
         try:
-            self.n = len(ids)
+            self.n = len(rows)
         except TypeError:
             raise TypeError(
                 f"{name} must be a sequence of ints or a buffer of int32 or int64, "
@@ -80,7 +85,7 @@ cdef class RowIds:
         if self.rows == NULL:
             raise MemoryError(f"no memory for {self.n} row numbers")
         # Row numbers have 32 bits, whatever the buffer.
-        fill_row_ids(ids, name, self.rows, self.n, min(side.rows.rows, <size_t> 1 << 32))
+        fill_row_ids(rows, name, self.rows, self.n, min(side.rows.rows, <size_t> 1 << 32))
 
     def __dealloc__(self):
         PyMem_Free(self.rows)

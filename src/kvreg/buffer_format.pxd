@@ -1,1 +1,1 @@
-cdef bint holds_references(const char *format) except -1
+cdef bint may_hold_references(const char *format) except -1

@@ -22,6 +22,7 @@ from kvreg.tiering import (
     ScheduleEndContext,
     TransferJob,
 )
+from tests.buffer_in_python import BufferInPython
 from tests.tiering.host_driver import CONTEXT, HostDriver, keys_of
 from tests.tiering.tier_memory import TierMemory
 
@@ -386,6 +387,7 @@ def test_a_cpu_that_is_not_there_is_an_error():
         (np.zeros((4, 4, 4), np.uint8), "2 dimensions"),
         (np.zeros((0, 64), np.uint8), r"shape is \(0, 64\)"),
         (np.zeros((4, 0), np.uint8), r"shape is \(4, 0\)"),
+        (np.zeros((4, 4), "V0"), r"shape is \(4, 4\), of items of 0 bytes"),
         (np.zeros((4, 64), np.uint8)[:, ::2], r"contiguous.*\(64, 2\)"),
         (np.zeros((64, 4), np.uint8).T, "contiguous"),
         (np.zeros((4, 64), np.uint8)[::-1], "overlap"),
@@ -402,10 +404,44 @@ def test_what_is_no_buffer_is_refused():
         make_tier([[0]])
 
 
+def test_a_buffer_made_in_python_is_one_where_python_can_make_it():
+    view = BufferInPython(np.zeros((4, 64), np.uint8))
+    if sys.version_info < (3, 12):
+        with pytest.raises(TypeError, match="bytes-like"):
+            make_tier(view)
+        return
+    tier = make_tier(view)
+    assert view.exports == 1
+    tier.shutdown()
+    assert view.exports == 0
+
+
 @pytest.mark.parametrize("dtype", [object, [("number", "i8"), ("any", object)]])
 def test_a_primary_view_of_references_to_objects_is_refused(dtype):
     with pytest.raises(TypeError, match="references to Python objects"):
         make_tier(np.zeros((4, 64), dtype))
+
+
+def structure(*fields):
+    """Rows of a ctypes structure with fields of these names and types."""
+    return (type("Item", (ctypes.Structure,), {"_fields_": fields}) * 2 * 2)()
+
+
+# The struct format of a buffer writes a field's name between colons.
+@pytest.mark.parametrize(
+    "names", [("a:b", "c"), ("a:b", "c:d"), ("O", "c"), ("a", ":"), ("a:", ":c")]
+)
+@pytest.mark.parametrize("referring", [ctypes.py_object, ctypes.py_object * 2])
+def test_names_of_fields_hide_no_references(names, referring):
+    view = structure((names[0], ctypes.c_uint8), (names[1], referring))
+    with pytest.raises(TypeError, match="references to Python objects"):
+        make_tier(view)
+
+
+@pytest.mark.parametrize("names", [("a:b", "c"), ("Offset", "O"), ("Größe_O", "c")])
+def test_names_of_fields_are_no_references(names):
+    view = structure((names[0], ctypes.c_uint8), (names[1], ctypes.c_float))
+    make_tier(view, capacity=1024).shutdown()
 
 
 @pytest.mark.parametrize(
@@ -531,8 +567,10 @@ def test_after_shutdown_results_and_figures_still_answer_and_the_rest_says_so(fo
     four.tier.shutdown()
     four.tier.shutdown()
     assert four.tier.stats().blocks_stored == 3
+    assert four.tier.has_pending_work()
     (result,) = four.tier.get_finished_jobs()
     assert result.success
+    assert not four.tier.has_pending_work()
     assert list(four.tier.take_events()) == []
     job = four.job("a", False, [0])
     for call in [
@@ -540,7 +578,6 @@ def test_after_shutdown_results_and_figures_still_answer_and_the_rest_says_so(fo
         lambda: four.tier.touch(keys_of("a"), CONTEXT),
         lambda: four.tier.submit_store(job),
         lambda: four.tier.submit_load(job),
-        four.tier.has_pending_work,
         lambda: four.tier.on_new_request(CONTEXT),
         lambda: four.tier.on_request_finished(CONTEXT),
         lambda: four.tier.on_schedule_end(ScheduleEndContext((), ())),

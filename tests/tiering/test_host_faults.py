@@ -3,6 +3,9 @@ call, and one for which memory runs out at any allocation.
 """
 
 import contextlib
+import functools
+import gc
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from kvreg.tiering import HostMemoryTier, JobResult, LookupResult, TransferJob
 from kvreg.tiering._host import NativeTier
 from kvreg.tiering.base import OffloadingEvent
+from tests.buffer_in_python import BufferInPython
 from tests.tiering.host_driver import CONTEXT, HostDriver, keys_of
 
 HIT, MISS = LookupResult.HIT, LookupResult.MISS
@@ -222,18 +226,14 @@ def test_a_job_id_is_the_number_that_it_stands_for(four, job_id):
     assert (result.job_id, type(result.job_id)) == (job_id.__index__(), int)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="classes export buffers from 3.12 on")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="no buffers are made in Python there")
 def test_a_view_that_opens_the_tier_itself_is_refused():
     array = np.zeros((ROWS, BLOCK_BYTES), np.uint8)
-
-    class View:
-        def __buffer__(self, flags):
-            open_with(tier, array.data)
-            return memoryview(array)
-
     tier = TierWith.__new__(TierWith)
+    view = BufferInPython(array, at_export=lambda: open_with(tier, array.data))
     with pytest.raises(RuntimeError, match="open already"):
-        open_with(tier, View())
+        open_with(tier, view)
+    assert view.exports == 0
     assert tier.lookup(b"a", CONTEXT) is MISS
     tier.shutdown()
 
@@ -255,6 +255,49 @@ def test_a_reset_and_a_shutdown_at_once_do_not_disturb_each_other():
         for thread in threads:
             thread.join()
         assert len(driver.tier.get_finished_jobs()) == 1
+
+
+ACTIONS = {
+    "shutdown": lambda tier: tier.shutdown(),
+    "store": lambda tier: tier.submit_store(
+        TransferJob(JOB_ID + 1, keys_of("z"), [0], False, CONTEXT)
+    ),
+    "reset": lambda tier: tier.reset(),
+    "garbage collection": lambda tier: gc.collect(),
+    "exception": lambda tier: interrupt(),
+}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="no buffers are made in Python there")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
+@pytest.mark.parametrize("point", ["at_export", "at_release"])
+def test_rows_in_a_buffer_made_in_python_may_call_the_tier(four, point, action):
+    rows = BufferInPython(np.arange(2), **{point: lambda: action(four.tier)})
+    with contextlib.suppress(Interrupt, RuntimeError):
+        four.tier.submit_store(TransferJob(JOB_ID, KEYS, rows, False, CONTEXT))
+    assert rows.exports == 0
+    four.tier.shutdown()
+    assert not four.tier.stats().stores_in_flight
+    jobs = [result.job_id for result in four.tier.get_finished_jobs()]
+    assert len(jobs) == len(set(jobs))
+    assert set(jobs) <= {JOB_ID, JOB_ID + 1}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="no buffers are made in Python there")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
+def test_a_primary_buffer_made_in_python_may_call_the_tier_when_released(action):
+    view = BufferInPython(np.zeros((ROWS, BLOCK_BYTES), np.uint8))
+    tier = make_tier(view)
+    tier.submit_store(TransferJob(JOB_ID, KEYS, [0, 1], False, CONTEXT))
+    view.at_release = lambda: action(tier)
+    with contextlib.suppress(Interrupt, RuntimeError):
+        tier.shutdown()
+    tier.shutdown()
+    assert view.exports == 0
+    (result,) = tier.get_finished_jobs()
+    assert result.job_id == JOB_ID
 
 
 # -- The caller's types make results and events -----------------------------------------------
@@ -330,7 +373,7 @@ def test_a_result_type_that_raises_loses_no_result(failing):
 
 
 @pytest.mark.parametrize("place", range(1, 5))
-def test_a_result_type_that_collects_results_gets_each_once(place):
+def test_a_result_type_that_collects_results_gets_none(place):
     inner = []
     tier = TierWith(
         job_result=Faulty(JobResult, {place}, lambda: inner.extend(tier.get_finished_jobs()))
@@ -338,8 +381,76 @@ def test_a_result_type_that_collects_results_gets_each_once(place):
     for job_id, letter in enumerate("abcd", 1):
         tier.store(job_id, letter)
     outer = tier.get_finished_jobs()
-    assert len(inner) == 3
-    assert sorted(result.job_id for result in [*inner, *outer]) == [1, 2, 3, 4]
+    assert inner == []
+    assert [result.job_id for result in outer] == [1, 2, 3, 4]
+    tier.shutdown()
+
+
+class Garbage:
+    """A cycle whose finalizer, run by the garbage collector, runs `action`."""
+
+    def __init__(self, action):
+        self.cycle, self.action = self, action
+
+    def __del__(self):
+        self.action()
+
+
+@pytest.fixture
+def collector():
+    """The garbage collector, off, and set back afterwards."""
+    was_enabled, thresholds = gc.isenabled(), gc.get_threshold()
+    gc.disable()
+    yield gc
+    gc.set_threshold(*thresholds)
+    if was_enabled:
+        gc.enable()
+
+
+def test_a_finalizer_that_collects_results_gets_each_once(collector):
+    # Where any allocation may collect garbage, up to CPython 3.11: at another one each time.
+    tier = TierWith(job_result=JobResult)
+    collected = []
+    for trial in range(200):
+        for letter in "abcd":
+            tier.store(len(collected) * 4 + ord(letter), letter)
+        results = []
+        Garbage(lambda results=results: results.extend(tier.get_finished_jobs()))
+        collector.set_threshold(1 + trial % 40, 1, 1)
+        collector.enable()
+        returned = tier.get_finished_jobs()
+        collector.disable()
+        collector.collect()
+        collected.append([*results, *returned])
+    for trial, results in enumerate(collected):
+        expected = [trial * 4 + ord(letter) for letter in "abcd"]
+        assert sorted(result.job_id for result in results) == expected
+    tier.shutdown()
+
+
+@contextlib.contextmanager
+def interrupted_soon():
+    """A signal arrives in a millisecond, and its handler raises Interrupt."""
+    previous = signal.signal(signal.SIGALRM, lambda number, frame: interrupt())
+    try:
+        with contextlib.suppress(Interrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
+            yield
+            threading.Event().wait(1)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_a_signal_handler_that_raises_loses_no_result():
+    # A result type without Python code of its own, in which the handler would run.
+    tier = TierWith(job_result=functools.partial(functools.partial, tuple))
+    for job_id in range(20_000):
+        tier.submit_store(TransferJob(job_id, [], [], False, CONTEXT))
+    results = []
+    with interrupted_soon():
+        results = tier.get_finished_jobs()
+    results += tier.get_finished_jobs()
+    assert [result.args[0] for result in results] == list(range(20_000))
     tier.shutdown()
 
 
@@ -414,6 +525,19 @@ def test_an_event_type_may_end_the_tier():
     tier.store(1, "a")
     assert changes(tier.take_events()) == [(keys_of("a")[0], False)]
     assert tier.take_events() == []
+
+
+def test_a_signal_handler_that_raises_loses_no_event():
+    tier = TierWith(event=OffloadingEvent)
+    for job_id in range(5_000):
+        tier.submit_store(TransferJob(job_id, [b"%d" % job_id], [0], False, CONTEXT))
+        tier.drain_jobs()
+    stored = []
+    with interrupted_soon():
+        stored = changes(tier.take_events())
+    stored += changes(tier.take_events())
+    assert [key for key, removed in stored if not removed] == [b"%d" % i for i in range(5_000)]
+    tier.shutdown()
 
 
 def test_events_that_could_not_be_told_go_with_the_tier():

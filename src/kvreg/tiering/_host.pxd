@@ -174,6 +174,7 @@ cdef class NativeTier:
     cdef bint _drops_fail         # a store that drops blocks has failed
     cdef dict _jobs               # of jobs without a collected result: id -> keys, loads only
     cdef dict _results            # made and not returned yet: id -> result
+    cdef bint _collecting         # a call of get_finished_jobs is making results
     cdef kvreg_event *_untold     # taken from the core and not returned yet; may be NULL
     cdef size_t _untold_count
     cdef bint _telling            # a call of take_events is making events
@@ -186,6 +187,7 @@ cdef class NativeTier:
         self, int64_t job, bint load, tuple held, kvreg_key *keys, const uint32_t *rows,
         const kvreg_use *by,
     ) except -1
+    cdef int _make_results(self) except -1
     cdef object _make_result(self, const kvreg_tier_result *result)
     cdef int _take_untold(self) except -1
     cdef list _group_events(self, const kvreg_event *events, size_t count)

@@ -8,13 +8,14 @@ from cpython.bytes cimport (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.number cimport PyIndex_Check, PyNumber_Index
 from cython cimport final, no_gc_clear
 from libc.math cimport floor
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from kvreg.buffer_format cimport holds_references
+from kvreg.buffer_format cimport may_hold_references
 from kvreg.core_error cimport KVREG_OK, raise_core_error
 from kvreg.row_ids cimport fill_row_ids
 
@@ -126,12 +127,15 @@ cdef int describe_primary(object view, kvreg_tier_config *config) except -1:
             f"the primary view must have 2 dimensions, (num_blocks, row_bytes); it has "
             f"{buffer.ndim}"
         )
-    if buffer.shape[0] < 1 or buffer.shape[1] < 1:
-        raise ValueError(f"the primary view must hold a byte; its shape is {view.shape}")
-    if holds_references(buffer.format):
+    if buffer.shape[0] < 1 or buffer.shape[1] < 1 or buffer.itemsize < 1:
+        raise ValueError(
+            f"the primary view must hold a byte; its shape is {view.shape}, of items of "
+            f"{buffer.itemsize} bytes"
+        )
+    if may_hold_references(buffer.format):
         raise TypeError(
-            "the primary view holds references to Python objects, not bytes to copy; its "
-            f"format is {view.format!r}"
+            "the primary view may hold references to Python objects, which are no bytes to "
+            f"copy; its format is {view.format!r}"
         )
     cdef Py_ssize_t row_bytes = buffer.shape[1] * buffer.itemsize
     if buffer.suboffsets != NULL or (
@@ -434,15 +438,32 @@ cdef class NativeTier:
     def get_finished_jobs(self):
         """Return the results of all jobs that ended since the last call, as a list.
 
-        A result that cannot be made, since its type raises or there is no memory, is not lost:
-        the next call returns it, with those made before it.
+        None is lost: where a result cannot be made, since its type raises or there is no
+        memory, or a signal's handler raises, the next call returns all of them. A call during
+        another one, which has them, returns none.
 
         Raises:
             RuntimeError: the tier was inherited by fork().
         """
-        cdef kvreg_tier_result result
-        cdef dict returned, fresh = {}
+        cdef list results
         self._check_not_inherited()
+        if self._collecting:
+            return []
+        self._collecting = True
+        try:
+            self._make_results()
+            results = list(self._results.values())
+            # Here, not in the caller, who would lose the list that was just returned.
+            PyErr_CheckSignals()
+            for job_id in self._results:
+                del self._jobs[job_id]
+            self._results.clear()
+            return results
+        finally:
+            self._collecting = False
+
+    cdef int _make_results(self) except -1:
+        cdef kvreg_tier_result result
         while kvreg_tier_take_result(self._tier, &result):
             try:
                 made = self._make_result(&result)
@@ -451,12 +472,7 @@ cdef class NativeTier:
                 kvreg_tier_give_back_result(self._tier, &result)
                 raise
             kvreg_tier_free_result(&result)
-        cdef list results = list(self._results.values())
-        returned = self._results
-        self._results = fresh
-        for job_id in returned:
-            del self._jobs[job_id]
-        return results
+        return 0
 
     cdef object _make_result(self, const kvreg_tier_result *result):
         cdef size_t i
@@ -471,9 +487,9 @@ cdef class NativeTier:
         """Whether a job is in flight or a result waits to be collected.
 
         Raises:
-            RuntimeError: the tier is shut down, or was inherited by fork().
+            RuntimeError: the tier was inherited by fork().
         """
-        self._check_usable()
+        self._check_not_inherited()
         return kvreg_tier_pending(self._tier) or len(self._results) > 0
 
     def on_request_finished(self, req_context):
@@ -525,8 +541,9 @@ cdef class NativeTier:
         """Return the events since the last call, oldest first, each change of a key once.
 
         Neighbouring changes of one kind are one event. An empty list where events are not kept.
-        Events that cannot be made, since their type raises or there is no memory, are not lost:
-        the next call returns them. A call during another one, which has them, returns none.
+        None is lost: where they cannot be made, since their type raises or there is no memory,
+        or a signal's handler raises, the next call returns them. A call during another one,
+        which has them, returns none.
 
         Raises:
             RuntimeError: the tier was inherited by fork().
@@ -540,6 +557,8 @@ cdef class NativeTier:
             if self._untold == NULL:
                 self._take_untold()
             events = self._group_events(self._untold, self._untold_count)
+            # As in get_finished_jobs.
+            PyErr_CheckSignals()
             kvreg_os_free(self._untold)
             self._untold = NULL
             return events
