@@ -51,8 +51,21 @@ static kvreg_status check_ordinary(const kvreg_os_memory *memory, uint64_t data,
         return KVREG_OK;
     return kvreg_fail(error, KVREG_E_MEMORY,
                       "the tier needs %" PRIu64 " bytes of ordinary memory for blocks and %" PRIu64
-                      " for metadata, and %s leaves %" PRIu64,
+                      " for metadata, and %s leaves %" PRIu64
+                      " (less what other tiers were promised and have not used yet; with prefault "
+                      "they take it at their start)",
                       data, metadata, memory->limit, memory->available);
+}
+
+/* Says in a text without an error what the check could not take into account, if anything. */
+static kvreg_status passed(const kvreg_os_memory *memory, kvreg_error *error)
+{
+    if (memory->unread[0] == '\0')
+        return KVREG_OK;
+    return kvreg_fail(error, KVREG_OK,
+                      "limits of memory may be passed over, as a file cannot be read: %s; %s leaves "
+                      "%" PRIu64 " bytes",
+                      memory->unread, memory->limit, memory->available);
 }
 
 static kvreg_status check_huge(const char *root, const kvreg_memory_options *options,
@@ -64,7 +77,7 @@ static kvreg_status check_huge(const char *root, const kvreg_memory_options *opt
     kvreg_os_memory memory;
     kvreg_os_read_huge_pages(root, page, node, &memory);
     if (memory.available / page >= needed)
-        return KVREG_OK;
+        return passed(&memory, error);
     return kvreg_fail(error, KVREG_E_MEMORY,
                       "the tier needs %" PRIu64 " huge pages of %zu bytes for %" PRIu64
                       " bytes of blocks, and %s leaves %" PRIu64,
@@ -83,6 +96,8 @@ kvreg_status kvreg_backend_dram_check(const char *root, const kvreg_backend_requ
         return status;
     kvreg_os_read_memory(root, &memory);
     status = check_ordinary(&memory, huge ? 0 : data, request->metadata_bytes, error);
+    if (status == KVREG_OK)
+        status = passed(&memory, error);
     if (status != KVREG_OK)
         return status;
     if (huge)
@@ -90,7 +105,8 @@ kvreg_status kvreg_backend_dram_check(const char *root, const kvreg_backend_requ
     if (options->numa != KVREG_NUMA_NODE)
         return KVREG_OK;
     kvreg_os_read_node_memory(root, options->node, &memory);
-    return check_ordinary(&memory, data, 0, error);
+    status = check_ordinary(&memory, data, 0, error);
+    return status == KVREG_OK ? passed(&memory, error) : status;
 }
 
 static kvreg_status dram_check(const kvreg_backend_request *request, kvreg_error *error)

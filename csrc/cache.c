@@ -13,6 +13,9 @@ enum { VICTIM_AHEAD = 4, EVICTION_AHEAD = 2 };
  * waits longer for a worker. */
 enum { SLOTS_A_HOLD = 64 };
 
+/* The same for slots that are cleared, by a thread that is in no hurry: about 100 microseconds. */
+enum { CLEARED_A_HOLD = 1024 };
+
 /* A doomed slot's block is forgotten, and loads still read it. */
 enum slot_state { FREE, WRITING, READY, DOOMED };
 
@@ -29,7 +32,8 @@ typedef struct slot_list {
 struct kvreg_region {
     kvreg_os_mutex lock;
     uint32_t slots;
-    uint32_t step;        /* number of the running step; never 0 */
+    uint32_t step;        /* number of the running step; never 0; after 2^32 - 1 comes 1 */
+    uint32_t aged;        /* slots up to this number lost their promises of earlier steps */
     uint32_t untouched;   /* slots from this number on have never been used */
     slot_list free;       /* slots that were used and are free again */
     /* Slots that the policy offered as victims in this step and that could not be evicted, the
@@ -633,30 +637,53 @@ void kvreg_cache_reject_load(kvreg_cache *cache, const uint32_t *slots, size_t n
     settle_slots(cache, slots, n, reject);
 }
 
+/* Forgets the blocks in slots [first, end) that are ready. An event's room is reserved for each
+ * slot. */
+static void clear_slots(kvreg_cache *cache, uint32_t first, uint32_t end)
+{
+    lock(cache);
+    for (uint32_t slot = first; slot < end; slot++) {
+        if (cache->slots[slot].state == READY)
+            forget(cache, slot);
+        else
+            release_events(cache, 1);
+    }
+    unlock(cache);
+}
+
 bool kvreg_cache_clear(kvreg_cache *cache)
 {
-    struct kvreg_region *region = cache->region;
     lock(cache);
-    size_t room = region->stats.used;
-    bool reserved = reserve_events(cache, room);
-    for (uint32_t slot = 0; reserved && slot < region->untouched; slot++) {
-        if (cache->slots[slot].state == READY) {
-            forget(cache, slot);
-            room--;
-        }
-    }
-    if (reserved)
-        release_events(cache, room);
+    uint32_t slots = cache->region->untouched;
+    bool reserved = reserve_events(cache, slots);
     unlock(cache);
+    for (uint32_t first = 0; reserved && first < slots; first += CLEARED_A_HOLD) {
+        uint32_t end = slots - first < CLEARED_A_HOLD ? slots : first + CLEARED_A_HOLD;
+        /* The lock is not fair: who waits for it gets it while this thread sleeps. */
+        if (first > 0)
+            kvreg_os_sleep_briefly();
+        clear_slots(cache, first, end);
+    }
     return reserved;
+}
+
+/* Takes the stamp of an earlier step from one slot. Each has its turn long before the numbers of
+ * steps come again, so that a stamp never equals the number of a step that did not set it. */
+static void age_promise(kvreg_cache *cache)
+{
+    struct kvreg_region *region = cache->region;
+    if (region->aged >= region->untouched)
+        region->aged = 0;
+    if (region->untouched > 0)
+        cache->slots[region->aged++].promised_step = 0;
 }
 
 void kvreg_cache_end_step(kvreg_cache *cache)
 {
     struct kvreg_region *region = cache->region;
     lock(cache);
-    /* A stamp left from 2^32 steps ago would hold its block for one step: no harm. */
     region->step = region->step == UINT32_MAX ? 1 : region->step + 1;
+    age_promise(cache);
     while (region->aside.last != KVREG_NO_SLOT)
         put_back(cache, region->aside.last);
     region->stats.promised = 0;

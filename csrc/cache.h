@@ -7,9 +7,9 @@
  * load reads it is in no lookup any more; its slot is free when the last such load ends.
  *
  * One lock, the cache lock, guards all of it. Every function takes it, never during a copy: for the
- * time of a few keys or of one call's keys, kvreg_cache_clear for that of all slots and
- * kvreg_cache_end_step for that of the slots that searches of the step passed over. Any thread may
- * call.
+ * time of a few keys or of one call's keys, kvreg_cache_clear again and again for that of some slots,
+ * and kvreg_cache_end_step for that of the slots that searches of the step passed over. Any thread
+ * may call.
  *
  * The keys that a function takes are the caller's, who sets their `data` and `bytes`; the rest is
  * for the function to use. */
@@ -104,8 +104,10 @@ void kvreg_cache_end_load(kvreg_cache *cache, const uint32_t *slots, size_t n);
 /* These slots have been read, and their bytes are wrong: forgets their blocks. */
 void kvreg_cache_reject_load(kvreg_cache *cache, const uint32_t *slots, size_t n);
 
-/* Forgets every block that is ready when this is called. False, and nothing changed, when there is
- * no memory for the events. */
+/* Forgets every block that is ready when this is called, promised ones too, one after the other:
+ * other threads' calls come in between, and find those whose turn is still to come. A block that
+ * they store in the meantime may be forgotten or not. False, and nothing changed, when there is no
+ * memory for the events. */
 bool kvreg_cache_clear(kvreg_cache *cache);
 
 /* Ends the step: its promises are void. */

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -50,19 +51,27 @@ size_t kvreg_os_page_round(size_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
+/* Maps private pages; NULL when the system refuses. */
+static void *map_for_this_process(size_t bytes, int flags)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    /* Where it is refused, a child costs memory, and nothing else changes. */
+    madvise(memory, bytes, MADV_DONTFORK);
+    return memory;
+}
+
 void *kvreg_os_map(size_t bytes)
 {
-    void *memory = mmap(NULL, kvreg_os_page_round(bytes), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+    return map_for_this_process(kvreg_os_page_round(bytes), 0);
 }
 
 void *kvreg_os_map_huge(size_t bytes, size_t page_bytes)
 {
     int size = __builtin_ctzll(page_bytes) << MAP_HUGE_SHIFT;
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | size, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+    return map_for_this_process(bytes, MAP_HUGETLB | size);
 }
 
 void kvreg_os_unmap(void *memory, size_t bytes)
@@ -104,12 +113,20 @@ bool kvreg_os_populate_by_page(void *memory, size_t bytes)
 
 /* -- Files of /proc and /sys --------------------------------------------------------------- */
 
-/* Opens `root` + `path`; NULL when it cannot be read. */
+/* Opens `root` + `path`; NULL, and errno says why, when it cannot be read. errno is 0 afterwards
+ * where it can: whoever finds nothing in the file can tell that from a failure. */
 static FILE *open_text(const char *root, const char *path)
 {
     char full[PATH_MAX];
     int length = snprintf(full, sizeof full, "%s%s", root, path);
-    return length < 0 || (size_t)length >= sizeof full ? NULL : fopen(full, "re");
+    if (length < 0 || (size_t)length >= sizeof full) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    FILE *file = fopen(full, "re");
+    if (file != NULL)
+        errno = 0;
+    return file;
 }
 
 /* Reads the number that a file holds; false when it has none, as in "max". */
@@ -206,6 +223,13 @@ static const cgroup_files memory_files[] = {
       "total_inactive_file" },
 };
 
+/* Notes, once, that a file was not read. One that does not exist holds no limit. */
+static void note_unread(kvreg_os_memory *memory, const char *path, int reason)
+{
+    if (reason != 0 && reason != ENOENT && memory->unread[0] == '\0')
+        snprintf(memory->unread, sizeof memory->unread, "%.80s: %.40s", path, strerror(reason));
+}
+
 /* Lowers *memory to what the cgroup in `folder` leaves, if it has a limit. */
 static void apply_cgroup_memory(const char *root, const cgroup_files *files, const char *folder,
                                 kvreg_os_memory *memory)
@@ -213,10 +237,13 @@ static void apply_cgroup_memory(const char *root, const cgroup_files *files, con
     char path[2 * PATH_MAX];
     uint64_t limit, usage = 0, reclaimable = 0;
     snprintf(path, sizeof path, "%s%s/%s", files->mount, folder, files->limit);
-    if (!read_number(root, path, &limit))
+    if (!read_number(root, path, &limit)) {
+        note_unread(memory, path, errno);
         return;
+    }
     snprintf(path, sizeof path, "%s%s/%s", files->mount, folder, files->usage);
-    read_number(root, path, &usage);
+    if (!read_number(root, path, &usage))
+        note_unread(memory, path, errno);
     if (files->reclaimable != NULL) {
         snprintf(path, sizeof path, "%s%s/memory.stat", files->mount, folder);
         read_named_number(root, path, files->reclaimable, &reclaimable);
@@ -234,22 +261,42 @@ static void apply_cgroup_memory(const char *root, const cgroup_files *files, con
 static void apply_cgroups(const char *root, const cgroup_files *files, kvreg_os_memory *memory)
 {
     char folder[PATH_MAX];
-    if (!find_cgroup(root, files->controller, folder, sizeof folder))
+    if (!find_cgroup(root, files->controller, folder, sizeof folder)) {
+        note_unread(memory, "/proc/self/cgroup", errno);
         return;
+    }
     do
         apply_cgroup_memory(root, files, folder, memory);
     while (go_up(folder));
 }
 
-void kvreg_os_read_memory(const char *root, kvreg_os_memory *memory)
+/* What is free by a call that needs no file; it does not know what the page cache could give. */
+static uint64_t free_memory(void)
 {
+    struct sysinfo info;
+    return sysinfo(&info) == 0 ? ((uint64_t)info.freeram + info.bufferram) * info.mem_unit : 0;
+}
+
+/* Linux always has the file, wherever /proc is mounted. */
+static void read_machine_memory(const char *root, kvreg_os_memory *memory)
+{
+    static const char path[] = "/proc/meminfo";
     uint64_t kib;
-    memory->available = UINT64_MAX;
-    snprintf(memory->limit, sizeof memory->limit, "no known limit");
-    if (read_named_number(root, "/proc/meminfo", "MemAvailable:", &kib)) {
+    if (read_named_number(root, path, "MemAvailable:", &kib)) {
         memory->available = kib * 1024;
         snprintf(memory->limit, sizeof memory->limit, "the machine's available memory");
+        return;
     }
+    snprintf(memory->unread, sizeof memory->unread, "%s: %.40s", path,
+             errno == 0 ? "no MemAvailable" : strerror(errno));
+    memory->available = free_memory();
+    snprintf(memory->limit, sizeof memory->limit, "the machine's free memory");
+}
+
+void kvreg_os_read_memory(const char *root, kvreg_os_memory *memory)
+{
+    memory->unread[0] = '\0';
+    read_machine_memory(root, memory);
     for (size_t i = 0; i < sizeof memory_files / sizeof memory_files[0]; i++)
         apply_cgroups(root, &memory_files[i], memory);
 }
@@ -317,10 +364,17 @@ void kvreg_os_read_huge_pages(const char *root, size_t page_bytes, int node,
 {
     const huge_page *size = &huge_pages[page_bytes == huge_pages[1].bytes];
     uint64_t pages;
+    memory->unread[0] = '\0';
     if (!read_machine_huge_pages(root, size, &pages)) {
+        int reason = errno;
         memory->available = 0;
-        snprintf(memory->limit, sizeof memory->limit,
-                 "a kernel without huge pages of that size");
+        if (reason == ENOENT)
+            snprintf(memory->limit, sizeof memory->limit,
+                     "a kernel without huge pages of that size");
+        else
+            snprintf(memory->limit, sizeof memory->limit,
+                     "the machine's pool of them, which cannot be read (%.40s),",
+                     strerror(reason));
         return;
     }
     memory->available = pages * size->bytes;
@@ -407,11 +461,14 @@ void kvreg_os_read_node_memory(const char *root, uint32_t node, kvreg_os_memory 
     uint64_t kib, total = 0;
     memory->available = UINT64_MAX;
     snprintf(memory->limit, sizeof memory->limit, "no known limit");
+    memory->unread[0] = '\0';
     snprintf(path, sizeof path, "/sys/devices/system/node/node%u/meminfo", node);
     for (size_t i = 0; i < sizeof counted / sizeof counted[0]; i++) {
         snprintf(name, sizeof name, "Node %u %s", node, counted[i]);
-        if (!read_named_number(root, path, name, &kib))
+        if (!read_named_number(root, path, name, &kib)) {
+            note_unread(memory, path, errno);
             continue;
+        }
         total += kib * 1024;
         memory->available = total;
         snprintf(memory->limit, sizeof memory->limit, "node %u's available memory", node);
@@ -555,6 +612,11 @@ uint64_t kvreg_os_monotonic_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void kvreg_os_sleep_briefly(void)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 1 }, NULL);
 }
 
 uint64_t kvreg_os_random(void)

@@ -17,7 +17,9 @@ void *kvreg_os_alloc_zeroed(size_t bytes);
 void kvreg_os_free(void *memory);
 
 /* Private pages, zero until written, each taken from the machine when it is first touched;
- * NULL when the system refuses. `bytes` is rounded up to whole pages in both calls. */
+ * NULL when the system refuses. `bytes` is rounded up to whole pages in both calls. A child made by
+ * fork() does not get them, as it would hold on to the pages and have the parent copy each that it
+ * writes to: there the addresses may be somebody else's, and are not to be unmapped. */
 void *kvreg_os_map(size_t bytes);
 void kvreg_os_unmap(void *memory, size_t bytes);
 
@@ -45,10 +47,12 @@ size_t kvreg_os_page_round(size_t bytes);
 typedef struct kvreg_os_memory {
     uint64_t available; /* bytes, under the tightest of all limits */
     char limit[128];    /* which limit that is, for an error text */
+    char unread[128];   /* a file that cannot be read, and why: it may hold a tighter limit; "": none */
 } kvreg_os_memory;
 
 /* Reads the machine's available memory and the limits of the process's cgroup and of those above
- * it (v1 and v2). `root` goes before the paths of /proc and /sys: "" but in tests. */
+ * it (v1 and v2). Without /proc/meminfo only memory that is free counts as available. `root` goes
+ * before the paths of /proc and /sys: "" but in tests. */
 void kvreg_os_read_memory(const char *root, kvreg_os_memory *memory);
 
 /* Reads the free memory of a NUMA node and what its page cache could give back. Without a cgroup's
@@ -104,6 +108,9 @@ size_t kvreg_os_cache_bytes(const char *root, uint64_t level);
 /* -- Clock and chance ---------------------------------------------------------------------- */
 
 uint64_t kvreg_os_monotonic_ns(void);
+
+/* Sleeps for as short a time as the system can, some 50 microseconds. */
+void kvreg_os_sleep_briefly(void);
 
 /* 64 bits that an outsider cannot foresee. */
 uint64_t kvreg_os_random(void);

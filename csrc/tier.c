@@ -49,7 +49,8 @@ struct kvreg_tier {
     job_list in_flight, results; /* these, and all below, under the results lock */
     tier_phase phase;
     uint64_t next_number;
-    uint32_t waiters;            /* threads that wait in kvreg_tier_drain or kvreg_tier_reset */
+    uint32_t waiters;            /* threads in kvreg_tier_drain or kvreg_tier_reset: the cache
+                                  * stays until they have left */
     kvreg_tier_stats stats;      /* those of the cache once it is gone */
 };
 
@@ -348,22 +349,32 @@ static bool in_flight_before(const kvreg_tier *tier, uint64_t limit)
     return tier->in_flight.oldest != NULL && tier->in_flight.oldest->number < limit;
 }
 
-/* Waits until no job submitted before this call is in flight. Under the results lock. */
-static void wait_for_jobs(kvreg_tier *tier)
+/* Waits until no job submitted before this call is in flight, and keeps the cache until
+ * let_cache_go. Returns whether it is still there. */
+static bool wait_for_jobs(kvreg_tier *tier)
 {
+    kvreg_os_mutex_lock(&tier->results_lock);
     uint64_t limit = tier->next_number;
     tier->waiters++;
     while (in_flight_before(tier, limit))
         kvreg_os_condition_wait(&tier->finished, &tier->results_lock);
+    bool has_cache = tier->phase < WITHOUT_CACHE;
+    kvreg_os_mutex_unlock(&tier->results_lock);
+    return has_cache;
+}
+
+static void let_cache_go(kvreg_tier *tier)
+{
+    kvreg_os_mutex_lock(&tier->results_lock);
     tier->waiters--;
     kvreg_os_condition_wake_all(&tier->finished);
+    kvreg_os_mutex_unlock(&tier->results_lock);
 }
 
 void kvreg_tier_drain(kvreg_tier *tier)
 {
-    kvreg_os_mutex_lock(&tier->results_lock);
     wait_for_jobs(tier);
-    kvreg_os_mutex_unlock(&tier->results_lock);
+    let_cache_go(tier);
 }
 
 bool kvreg_tier_pending(kvreg_tier *tier)
@@ -393,11 +404,8 @@ void kvreg_tier_end_step(kvreg_tier *tier)
 
 kvreg_status kvreg_tier_reset(kvreg_tier *tier, kvreg_error *error)
 {
-    kvreg_os_mutex_lock(&tier->results_lock);
-    wait_for_jobs(tier);
-    /* Under the lock, so that a thread in kvreg_tier_close does not take the cache away. */
-    bool cleared = tier->phase >= WITHOUT_CACHE || kvreg_cache_clear(&tier->cache);
-    kvreg_os_mutex_unlock(&tier->results_lock);
+    bool cleared = !wait_for_jobs(tier) || kvreg_cache_clear(&tier->cache);
+    let_cache_go(tier);
     if (cleared)
         return KVREG_OK;
     return kvreg_fail(error, KVREG_E_MEMORY, "no memory for the events of a reset");
@@ -516,6 +524,7 @@ kvreg_status kvreg_tier_open(const kvreg_tier_config *config, kvreg_tier **opene
 {
     const kvreg_policy *policy = NULL;
     uint32_t slots = 0;
+    *error = (kvreg_error){ .status = KVREG_OK };
     kvreg_status status = kvreg_policy_find(config->policy, &policy, error);
     if (status == KVREG_OK)
         status = check_backend(config->backend, error);
@@ -575,10 +584,13 @@ static bool begin_close(kvreg_tier *tier)
     return first;
 }
 
-/* Takes the cache's last figures, since it goes away. */
+/* Takes the cache's last figures, since it goes away. Threads that came to wait since begin_close
+ * go first. */
 static void part_with_cache(kvreg_tier *tier)
 {
     kvreg_os_mutex_lock(&tier->results_lock);
+    while (tier->waiters > 0)
+        kvreg_os_condition_wait(&tier->finished, &tier->results_lock);
     kvreg_cache_read_stats(&tier->cache, &tier->stats.cache);
     tier->phase = WITHOUT_CACHE;
     kvreg_os_mutex_unlock(&tier->results_lock);
@@ -599,21 +611,9 @@ static void end_close(kvreg_tier *tier)
     kvreg_os_mutex_unlock(&tier->results_lock);
 }
 
-/* Locks and threads of a tier that came through fork() are in no known state. Where the parent was
- * unmapping it at that moment, nobody can say what is left, and it stays. */
-static void close_inherited(kvreg_tier *tier)
-{
-    if (tier->phase < WITHOUT_CACHE) {
-        tier->phase = CLOSED;
-        unmap_all(tier);
-    }
-}
-
 void kvreg_tier_close(kvreg_tier *tier)
 {
-    if (kvreg_tier_inherited(tier)) {
-        close_inherited(tier);
-    } else if (begin_close(tier)) {
+    if (!kvreg_tier_inherited(tier) && begin_close(tier)) {
         kvreg_transfer_close(tier->transfer);
         part_with_cache(tier);
         unmap_all(tier);

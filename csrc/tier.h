@@ -64,13 +64,13 @@ typedef struct kvreg_tier_stats {
 
 /* KVREG_E_ARGUMENT: a value is not allowed. KVREG_E_MEMORY: the backend, or the machine, has not
  * the memory. KVREG_E_SYSTEM: a thread would not start, or the backend says so. After a failure
- * nothing is held. */
+ * nothing is held. After a success error->text is a warning of the backend's, or empty. */
 kvreg_status kvreg_tier_open(const kvreg_tier_config *config, kvreg_tier **tier,
                              kvreg_error *error);
 
 /* Finishes every job, ends the threads and unmaps everything. Waits for the copies and for threads
  * in kvreg_tier_drain and kvreg_tier_reset. Calling it again waits for the first call's end and
- * does nothing. In a child made by fork() it only unmaps: the threads are the parent's. */
+ * does nothing. In a child made by fork() it does nothing: threads and memory are the parent's. */
 void kvreg_tier_close(kvreg_tier *tier);
 
 /* Frees the tier, which is closed, and the results that nobody took. */

@@ -8,6 +8,9 @@ enum {
     LARGEST_PIECE_BYTES = 4 << 20,
     /* Below this, taking work costs more than the balance gains. */
     SMALLEST_PIECE_BYTES = 128 << 10,
+    /* What loads may copy before a store that waits has its turn: they are slowed by a piece in
+     * that many bytes, one part in 17 at most. */
+    OVERTAKING_BYTES = 64 << 20,
 };
 
 /* Jobs that have blocks not yet taken, oldest first. */
@@ -19,6 +22,8 @@ struct kvreg_transfer {
     kvreg_os_mutex queue_lock;
     kvreg_os_condition work; /* signalled when a worker should look at the lanes again */
     lane_queue lanes[KVREG_LANES];
+    size_t overtaken;  /* bytes that loads have taken while the first store waits; under the
+                        * queue lock */
     uint32_t idle;     /* workers waiting for `work`; under the queue lock */
     bool closing;      /* under the queue lock */
     uint32_t workers;
@@ -48,12 +53,14 @@ static size_t piece_blocks(const kvreg_transfer *transfer, const kvreg_transfer_
     return least(blocks < 1 ? 1 : blocks, left);
 }
 
+/* The lane that the next piece comes from; NULL when there is nothing to do. */
 static lane_queue *most_urgent_lane(kvreg_transfer *transfer)
 {
-    for (int lane = 0; lane < KVREG_LANES; lane++)
-        if (transfer->lanes[lane].first != NULL)
-            return &transfer->lanes[lane];
-    return NULL;
+    lane_queue *loads = &transfer->lanes[KVREG_LANE_LOAD];
+    lane_queue *stores = &transfer->lanes[KVREG_LANE_STORE];
+    if (stores->first == NULL)
+        return loads->first != NULL ? loads : NULL;
+    return loads->first == NULL || transfer->overtaken >= OVERTAKING_BYTES ? stores : loads;
 }
 
 static void append(lane_queue *lane, kvreg_transfer_job *job)
@@ -73,6 +80,10 @@ static piece take_piece(kvreg_transfer *transfer, lane_queue *lane)
     job->taken += taken.count;
     if (job->taken == job->blocks)
         lane->first = job->next;
+    if (job->lane == KVREG_LANE_STORE || transfer->lanes[KVREG_LANE_STORE].first == NULL)
+        transfer->overtaken = 0;
+    else
+        transfer->overtaken += taken.count * job->block_bytes;
     return taken;
 }
 

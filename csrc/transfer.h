@@ -2,8 +2,8 @@
  *
  * A job is a list of blocks. Workers cut it into pieces when they take work, so that one large job
  * keeps every worker busy, the last pieces are small, and a load waits for no more than the pieces
- * being copied when it comes. Jobs of the load lane go before jobs of the store lane; within a lane
- * they start in the order of submission.
+ * being copied when it comes. Jobs of the load lane go before jobs of the store lane, but after 64 MiB
+ * of loads a store that waits is given a piece; within a lane they start in the order of submission.
  *
  * One lock, the queue lock, guards the lanes. It is never held during a copy or a callback. */
 #ifndef KVREG_TRANSFER_H

@@ -1,5 +1,6 @@
 #include "cache.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -318,6 +319,71 @@ static void a_cleared_cache_is_empty_and_as_good_as_new(void)
     close_cache();
 }
 
+static void no_promise_is_remembered_for_as_many_steps_as_there_are_slots(void)
+{
+    open_cache(4);
+    store("abc");
+    for (int step = 0; step < 9; step++)
+        kvreg_cache_end_step(&cache);
+    CHECK(look('a') == KVREG_HIT && look('b') == KVREG_HIT && look('c') == KVREG_HIT);
+    for (int slot = 0; slot < 3; slot++)
+        CHECK(cache.slots[slot].promised_step != 0);
+    for (int step = 0; step < 3; step++)
+        kvreg_cache_end_step(&cache);
+    for (int slot = 0; slot < 3; slot++)
+        CHECK(cache.slots[slot].promised_step == 0);
+    close_cache();
+}
+
+/* -- Clearing while others call -------------------------------------------------------------- */
+
+enum { MANY_SLOTS = 50000 };
+
+static _Atomic bool cleared;
+
+static kvreg_key numbered_key(const uint32_t *number)
+{
+    return (kvreg_key){ .data = (const uint8_t *)number, .bytes = sizeof *number };
+}
+
+static void *clear(void *unused)
+{
+    (void)unused;
+    CHECK(kvreg_cache_clear(&cache));
+    atomic_store(&cleared, true);
+    return NULL;
+}
+
+static kvreg_found look_for_number(uint32_t number)
+{
+    kvreg_key key = numbered_key(&number);
+    return kvreg_cache_lookup(&cache, &key);
+}
+
+static void lookups_are_answered_while_a_cache_is_cleared(void)
+{
+    kvreg_os_thread thread;
+    kvreg_error error;
+    size_t between = 0;
+    open_cache(MANY_SLOTS);
+    for (uint32_t i = 0; i < MANY_SLOTS; i++) {
+        kvreg_key key = numbered_key(&i);
+        kvreg_cache_placed placed;
+        CHECK(kvreg_cache_begin_store(&cache, &key, 1, &nobody, blocks, &placed));
+        end(kvreg_cache_end_store, placed.blocks);
+    }
+    CHECK(kvreg_os_thread_start(&thread, "clear", -1, clear, NULL, &error) == KVREG_OK);
+    while (!atomic_load(&cleared))
+        between += look_for_number(0) == KVREG_MISS &&
+                   look_for_number(MANY_SLOTS - 1) == KVREG_HIT;
+    kvreg_os_thread_join(&thread);
+    CHECK(between > 0);
+    kvreg_cache_stats stats;
+    kvreg_cache_read_stats(&cache, &stats);
+    CHECK(stats.used == 0 && stats.promised == 0);
+    close_cache();
+}
+
 static void drops_are_counted_by_what_holds_the_slots(void)
 {
     kvreg_cache_stats stats;
@@ -586,6 +652,8 @@ int main(void)
     RUN(a_rejected_block_is_forgotten_and_its_slot_reused_when_nobody_reads_it);
     RUN(a_rejected_block_may_have_been_set_aside);
     RUN(a_cleared_cache_is_empty_and_as_good_as_new);
+    RUN(no_promise_is_remembered_for_as_many_steps_as_there_are_slots);
+    RUN(lookups_are_answered_while_a_cache_is_cleared);
     RUN(drops_are_counted_by_what_holds_the_slots);
     RUN(events_tell_each_change_once_and_in_order);
     RUN(events_of_long_keys_are_whole);

@@ -67,10 +67,31 @@ static void memory_is_bounded_by_a_v1_cgroup(void)
     remove_root();
 }
 
-static void memory_has_no_known_limit_where_nothing_can_be_read(void)
+static void memory_is_what_is_free_where_nothing_can_be_read(void)
 {
     new_root();
-    CHECK(read_memory().available == UINT64_MAX);
+    kvreg_os_memory memory = read_memory(), real;
+    remove_root();
+    kvreg_os_read_memory("", &real);
+    CHECK(memory.available > 0 && memory.available < 2 * real.available);
+    CHECK(strstr(memory.limit, "free memory") != NULL);
+    CHECK(strstr(memory.unread, "/proc/meminfo: No such file") == memory.unread);
+    CHECK(real.unread[0] == '\0');
+}
+
+/* A folder in place of a file: it opens, and cannot be read. */
+static void a_limit_that_cannot_be_read_is_told(void)
+{
+    new_root();
+    put("/proc/meminfo", "MemAvailable:    1000 kB\n");
+    CHECK(read_memory().unread[0] == '\0');
+    put("/proc/self/cgroup", "0::/a/b\n");
+    put("/sys/fs/cgroup/a/memory.max", "500000\n");
+    CHECK(read_memory().unread[0] == '\0');
+    put("/sys/fs/cgroup/a/b/memory.max/file", "");
+    kvreg_os_memory memory = read_memory();
+    CHECK(memory.available == 500000);
+    CHECK(strcmp(memory.unread, "/sys/fs/cgroup/a/b/memory.max: Is a directory") == 0);
     remove_root();
 }
 
@@ -434,7 +455,8 @@ int main(void)
     RUN(memory_is_the_machines_where_no_cgroup_limits_it);
     RUN(memory_is_bounded_by_a_v2_cgroup_above);
     RUN(memory_is_bounded_by_a_v1_cgroup);
-    RUN(memory_has_no_known_limit_where_nothing_can_be_read);
+    RUN(memory_is_what_is_free_where_nothing_can_be_read);
+    RUN(a_limit_that_cannot_be_read_is_told);
     RUN(memory_of_a_node_is_what_is_free_or_holds_files);
     RUN(huge_pages_are_the_free_ones_that_no_mapping_was_promised);
     RUN(huge_pages_of_a_node_are_its_free_ones);

@@ -149,6 +149,78 @@ static void loads_go_before_stores_that_came_earlier(void)
     unmap_buffers();
 }
 
+/* For jobs of which only the order counts. */
+static void copy_nothing(kvreg_transfer_job *job, size_t first, size_t count)
+{
+    (void)job, (void)first, (void)count;
+}
+
+static watched_job new_ordered_job(kvreg_lane lane, size_t block_bytes, size_t blocks,
+                                   _Atomic uint32_t *order)
+{
+    watched_job job = new_job(lane, 0, blocks);
+    job.transfer.block_bytes = block_bytes;
+    job.transfer.copy = copy_nothing;
+    job.order = order;
+    return job;
+}
+
+static void a_store_is_overtaken_by_a_bounded_amount_of_loads(void)
+{
+    enum { LOADS = 100, STORES = 3, MIB = 1 << 20 };
+    static watched_job loads[LOADS], stores[STORES];
+    _Atomic uint32_t order = 0;
+    fill_buffers();
+    watched_job first = new_ordered_job(KVREG_LANE_LOAD, 4 * MIB, 1, &order);
+    first.transfer.piece_done = wait_while_held;
+    atomic_store(&held, true);
+    kvreg_transfer *transfer = open_transfer(1);
+    kvreg_transfer_submit(transfer, &first.transfer);
+    while (atomic_load(&first.blocks_done) == 0)
+        ;
+    for (int i = 0; i < STORES; i++) {
+        stores[i] = new_ordered_job(KVREG_LANE_STORE, MIB, 1, &order);
+        kvreg_transfer_submit(transfer, &stores[i].transfer);
+    }
+    for (int i = 0; i < LOADS; i++) {
+        loads[i] = new_ordered_job(KVREG_LANE_LOAD, 4 * MIB, 1, &order);
+        kvreg_transfer_submit(transfer, &loads[i].transfer);
+    }
+    atomic_store(&held, false);
+    while (atomic_load(&order) < 1 + LOADS + STORES)
+        ;
+    kvreg_transfer_close(transfer);
+    /* 64 MiB are 16 of the loads; each store waits for as many after the one before it. */
+    for (uint32_t i = 0; i < STORES; i++)
+        CHECK(stores[i].place == 1 + 17 * (i + 1));
+    unmap_buffers();
+}
+
+static void loads_alone_are_no_debt_to_a_store_that_comes_later(void)
+{
+    enum { LOADS = 40, MIB = 1 << 20 };
+    static watched_job loads[LOADS];
+    _Atomic uint32_t order = 0;
+    fill_buffers();
+    for (int i = 0; i < LOADS; i++)
+        loads[i] = new_ordered_job(KVREG_LANE_LOAD, 4 * MIB, 1, &order);
+    watched_job store = new_ordered_job(KVREG_LANE_STORE, MIB, 1, &order);
+    loads[LOADS - 3].transfer.piece_done = wait_while_held;
+    atomic_store(&held, true);
+    kvreg_transfer *transfer = open_transfer(1);
+    for (int i = 0; i < LOADS; i++)
+        kvreg_transfer_submit(transfer, &loads[i].transfer);
+    while (atomic_load(&loads[LOADS - 3].blocks_done) == 0)
+        ;
+    kvreg_transfer_submit(transfer, &store.transfer);
+    atomic_store(&held, false);
+    while (atomic_load(&order) < 1 + LOADS)
+        ;
+    kvreg_transfer_close(transfer);
+    CHECK(store.place == 1 + LOADS);
+    unmap_buffers();
+}
+
 static void idle_workers_wake_for_each_job(void)
 {
     fill_buffers();
@@ -193,6 +265,8 @@ int main(void)
     srand(1);
     RUN(every_block_of_every_job_is_copied_once);
     RUN(loads_go_before_stores_that_came_earlier);
+    RUN(a_store_is_overtaken_by_a_bounded_amount_of_loads);
+    RUN(loads_alone_are_no_debt_to_a_store_that_comes_later);
     RUN(idle_workers_wake_for_each_job);
     RUN(a_number_of_workers_out_of_range_is_refused);
     RUN(a_worker_that_cannot_start_leaves_none_behind);

@@ -442,7 +442,7 @@ def interrupted_soon():
         signal.signal(signal.SIGALRM, previous)
 
 
-def test_a_signal_handler_that_raises_loses_no_result():
+def test_a_signal_handler_that_raises_loses_no_result(collector):
     # A result type without Python code of its own, in which the handler would run.
     tier = TierWith(job_result=functools.partial(functools.partial, tuple))
     for job_id in range(20_000):
@@ -528,7 +528,7 @@ def test_an_event_type_may_end_the_tier():
     assert tier.take_events() == []
 
 
-def test_a_signal_handler_that_raises_loses_no_event():
+def test_a_signal_handler_that_raises_loses_no_event(collector):
     tier = TierWith(event=types.SimpleNamespace)
     for job_id in range(5_000):
         tier.submit_store(TransferJob(job_id, [b"%d" % job_id], [0], False, CONTEXT))

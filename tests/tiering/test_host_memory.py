@@ -7,6 +7,9 @@ import mmap
 import os
 import re
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -173,6 +176,63 @@ def thread_names():
 def wait_until_no_thread_prefaults():
     """Return soon where it was joined: the system lists a thread a little longer."""
     wait_until(lambda: "kvreg-prefault" not in thread_names())
+
+
+def test_limits_that_cannot_be_read_are_told_and_only_free_memory_counts():
+    code = """
+        import os, resource, warnings
+        import numpy as np
+        from kvreg.tiering import HostMemoryTier
+        view = np.zeros((4, 4096), np.uint8)
+        HostMemoryTier(None, view, "host", capacity=1 << 20).shutdown()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        taken = []
+        try:
+            while True:
+                taken.append(os.dup(0))
+        except OSError:
+            pass
+        with warnings.catch_warnings(record=True) as told:
+            for _ in range(2):
+                HostMemoryTier(None, view, "host", capacity=1 << 20).shutdown()
+        try:
+            HostMemoryTier(None, view, "host", capacity=1 << 62)
+        except MemoryError as error:
+            print(error)
+        for each in told:
+            print(each.category.__name__, each.message)
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    refused, warning, *more = done.stdout.splitlines()
+    assert "the machine's free memory leaves" in refused
+    assert warning.startswith("RuntimeWarning limits of memory may be passed over")
+    assert "/proc/meminfo: Too many open files" in warning
+    assert more == []
+
+
+def test_a_child_made_by_fork_does_not_get_the_memory():
+    capacity = 256 * MIB
+    tier = make_tier(capacity, row_bytes=MIB)
+    mapped = mapped_bytes()
+    child = os.fork()
+    if child == 0:
+        lacks_it = mapped - mapped_bytes() >= capacity
+        # What comes to the addresses in the child is not unmapped with the tier.
+        own = [mmap.mmap(-1, 16 * MIB) for _ in range(32)]
+        tier.shutdown()
+        del tier
+        gc.collect()
+        for each in own:
+            each[:] = b"\1" * len(each)
+        os._exit(0 if lacks_it else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    tier.shutdown()
 
 
 @pytest.mark.parametrize("huge_pages", ["auto", "off"])

@@ -251,7 +251,9 @@ cdef class NativeTier:
         str rows_attribute,
         bint drops_fail,
     ):
-        """Take the resources of the tier. Called once, by the subclass's constructor.
+        """Take the resources of the tier; return a warning, or None.
+
+        Called once, by the subclass's constructor.
 
         `workers` 0 means the default; `worker_cpus` may be None. `verify` keeps a checksum of
         each block. `lookup_results` are what `lookup` answers with, for miss, hit and retry.
@@ -304,6 +306,7 @@ cdef class NativeTier:
         self._clock = clock
         self._rows_attribute = rows_attribute
         self._drops_fail = drops_fail
+        return error.text.decode("utf-8", "replace") if error.text[0] else None
 
     def __dealloc__(self):
         kvreg_os_free(self._untold)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -57,7 +58,9 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             ``"interleave"``: page by page in turn on all nodes that the process may use.
             ``None``: where the system puts them.
         prefault: Take all of the memory from the machine soon, in the background, not when
-            a store first writes to it. The constructor does not wait for it.
+            a store first writes to it. The constructor does not wait for it. Of several
+            processes that each find the memory free and together ask for more than there is,
+            one then fails at the start and not under load.
         clock: Tells ``"krl"`` the time, in seconds. Default: the system's monotonic clock.
             Given the times of a trace, the same calls have the same results.
 
@@ -67,6 +70,9 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
         MemoryError: The machine, the node, a cgroup or the reserve of huge pages does not have
             the memory. The check comes before anything is mapped.
         OSError: A thread cannot be started, or the system refuses to place memory on nodes.
+
+    Warns:
+        RuntimeWarning: A file of the system that may limit the memory cannot be read.
     """
 
     # A tier for an engine with types of its own replaces it before this constructor runs.
@@ -109,7 +115,7 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             raise TypeError(f"clock must be callable, not {clock!r}")
         cpus = None if worker_cpus is None else [_cpu_number(cpu) for cpu in worker_cpus]
         engine = self._engine_interface
-        self._open(
+        warning = self._open(
             primary_kv_view,
             _capacity_bytes(capacity),
             _worker_count(num_threads, cpus),
@@ -126,6 +132,8 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             rows_attribute=engine.rows_attribute,
             drops_fail=engine.drops_fail,
         )
+        if warning is not None:
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """Ask for the blocks computed for the request; prefix hits are here already."""
