@@ -7,7 +7,10 @@
 specs in one. Cython modules may ``cimport kvreg.specs``; C modules include ``kvreg/specs.h``.
 """
 
+import importlib
+import os
 import threading
+from threading import get_ident
 from types import GenericAlias
 
 cimport cython
@@ -34,6 +37,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyTuple_GET_SIZE(PyObject *items) noexcept
     PyObject *PyTuple_GET_ITEM(PyObject *items, Py_ssize_t i) noexcept
     Py_ssize_t PyDict_GET_SIZE(PyObject *mapping) noexcept
+    PyObject *PyEval_GetFrame() noexcept
     object PyCFunction_NewEx(PyMethodDef *method, PyObject *self, object module)
     object PyObject_Vectorcall(
         object function, PyObject *const *args, size_t nargs, PyObject *kwnames
@@ -233,7 +237,8 @@ class RegistrationError(ValueError, AssertionError):
     """
 
 
-@cython.dataclasses.dataclass(frozen=True)
+# Without Cython's __repr__, which fails in threads other than the one that imported the module.
+@cython.dataclasses.dataclass(frozen=True, repr=False)
 cdef class KVCacheSpecMetadata:
     """What is registered for a class of KV-cache specs.
 
@@ -255,6 +260,13 @@ cdef class KVCacheSpecMetadata:
     def __class_getitem__(cls, types, /):
         """Return ``KVCacheSpecMetadata[spec class, manager class]``, for annotations."""
         return GenericAlias(cls, types)
+
+    def __repr__(self):
+        return (
+            f"{type(self).__qualname__}(kvcache_spec_cls={self.kvcache_spec_cls!r}, "
+            f"manager_class={self.manager_class!r}, "
+            f"uniform_type_base_spec={self.uniform_type_base_spec!r})"
+        )
 
 
 # Class of specs -> KVCacheSpecMetadata. Nothing is ever removed: C callers borrow from it.
@@ -330,11 +342,47 @@ def register_role_manager(role, manager_class):
         )
 
 
-# The bootstrap. The lock is held while it runs; `bootstrap_runs` is read and written under it.
-cdef object bootstrap_lock = threading.RLock()
+# The bootstrap, guarded by the GIL: where a decision is made by these, no Python code runs between
+# what it reads and what it writes. A lock would stay held in a child that another thread forks.
 cdef object bootstrap = None
 cdef bint bootstrap_waits = False
-cdef bint bootstrap_runs = False
+cdef dict bootstrap_runs = {}  # the thread that runs it -> an Event that is set when it has ended
+cdef bint bootstrap_was_lost = False  # with the thread that ran it, which fork() left behind
+
+
+def _forget_other_threads():
+    global bootstrap_was_lost
+    for thread in list(bootstrap_runs):
+        if thread != get_ident():
+            del bootstrap_runs[thread]
+            bootstrap_was_lost = True
+
+
+os.register_at_fork(after_in_child=_forget_other_threads)
+
+
+# What runs in the middle of an import has a frame of this module below it.
+cdef dict import_machinery = vars(importlib._bootstrap)
+
+
+cdef bint is_importing() except -1:
+    """Whether the calling thread is in the middle of an import, which others may wait for."""
+    cdef PyObject *current = PyEval_GetFrame()
+    frame = None if current == NULL else <object>current
+    while frame is not None:
+        if frame.f_globals is import_machinery:
+            return True
+        frame = frame.f_back
+    return False
+
+
+cdef object run_of_other_thread():
+    """Return the Event of a run that the calling thread can wait for, or None."""
+    if get_ident() in bootstrap_runs:
+        return None
+    for ended in bootstrap_runs.values():
+        return ended
+    return None
 
 
 def install_bootstrap(register_builtins):
@@ -342,38 +390,67 @@ def install_bootstrap(register_builtins):
 
     That holds whatever is registered by then. The callable may register, look up (it sees what
     is registered so far) and import. It must not wait for a thread that looks something up: all
-    other lookups wait for it to end. If it raises, so does the lookup, and the next lookup
-    calls it again. To install the same callable again does nothing, also after it ran.
+    other lookups wait for it to end. Only a thread in the middle of an import does not wait,
+    since the callable may import the same module: it calls it, too. If it raises, so does the
+    lookup, and the next lookup calls it again. To install the same callable again does nothing,
+    also after it ran.
+
+    A child that another thread made by ``fork()`` while it ran has a half of what it does: there
+    lookups raise RuntimeError until a bootstrap is installed again.
 
     Raises:
         RegistrationError: another bootstrap still waits for the first lookup.
         TypeError: ``register_builtins`` is not callable.
     """
-    global bootstrap, bootstrap_waits
+    global bootstrap, bootstrap_waits, bootstrap_was_lost
     if not callable(register_builtins):
         raise TypeError(f"register_builtins must be callable, not {register_builtins!r}")
-    with bootstrap_lock:
-        if register_builtins is bootstrap:
-            return
-        if bootstrap_waits:
-            raise RegistrationError(
-                f"conflicting bootstraps: {bootstrap!r} still waits for the first lookup, "
-                f"{register_builtins!r} came later"
-            )
-        bootstrap, bootstrap_waits = register_builtins, True
+    cdef bint can_wait = not is_importing()
+    while can_wait:
+        ended = run_of_other_thread()
+        if ended is None:
+            break
+        ended.wait()
+    if register_builtins is bootstrap and not bootstrap_was_lost:
+        return
+    if bootstrap_waits and not bootstrap_was_lost:
+        raise RegistrationError(
+            f"conflicting bootstraps: {bootstrap!r} still waits for the first lookup, "
+            f"{register_builtins!r} came later"
+        )
+    bootstrap_waits, bootstrap_was_lost = True, False
+    bootstrap = register_builtins  # last: to let go of the old one may run code
 
 
 cdef int run_bootstrap() except -1:
     """Run what waits to be run, unless this thread is just doing so."""
-    global bootstrap_waits, bootstrap_runs
-    with bootstrap_lock:
-        if bootstrap_waits and not bootstrap_runs:
-            bootstrap_runs = True
-            try:
-                bootstrap()
-                bootstrap_waits = False
-            finally:
-                bootstrap_runs = False
+    cdef bint can_wait = not is_importing()
+    thread, own = get_ident(), threading.Event()
+    while bootstrap_waits and thread not in bootstrap_runs:
+        if bootstrap_was_lost:
+            raise RuntimeError(
+                f"this process was made by fork() while another thread ran the bootstrap "
+                f"{bootstrap!r}: install it again, or fork before or after the first lookup"
+            )
+        ended = run_of_other_thread() if can_wait else None
+        if ended is None:
+            bootstrap_runs[thread] = own
+            call_bootstrap(thread, own)
+        else:
+            ended.wait()
+    return 0
+
+
+cdef int call_bootstrap(object thread, object ended) except -1:
+    global bootstrap_waits
+    called = bootstrap
+    try:
+        called()
+        if called is bootstrap:
+            bootstrap_waits = False
+    finally:
+        del bootstrap_runs[thread]
+        ended.set()
     return 0
 
 

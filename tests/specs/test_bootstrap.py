@@ -1,5 +1,8 @@
 """The bootstrap of the registry: once, before the first lookup, for every thread."""
 
+import os
+import signal
+import sys
 import threading
 import time
 
@@ -170,3 +173,98 @@ def test_a_registration_does_not_wait_for_it(spec_class):
 
     KVCacheSpecRegistry.install_bootstrap(bootstrap)
     assert KVCacheSpecRegistry.get_manager_class(spec_class()) is Manager
+
+
+def test_an_import_that_it_waits_for_may_look_up(spec_class, tmp_path, monkeypatch):
+    """One thread imports a module that looks up; another's bootstrap imports the same."""
+    module = "module_that_looks_up"
+    (tmp_path / f"{module}.py").write_text("import __main__; __main__.while_imported()")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys.modules["__main__"], "while_imported", None, raising=False)
+    importing, running = threading.Event(), threading.Event()
+    answers = []
+
+    def look_up():
+        answers.append(KVCacheSpecRegistry.get_manager_class(spec_class()))
+
+    def while_imported():
+        importing.set()
+        assert running.wait(10)
+        look_up()
+
+    def bootstrap():
+        running.set()
+        __import__(module)
+        KVCacheSpecRegistry.register(spec_class, Manager)
+
+    monkeypatch.setattr(sys.modules["__main__"], "while_imported", while_imported)
+    KVCacheSpecRegistry.install_bootstrap(bootstrap)
+    importer = threading.Thread(target=__import__, args=(module,), daemon=True)
+    importer.start()
+    assert importing.wait(10)
+    other = threading.Thread(target=look_up, daemon=True)
+    other.start()
+    for thread in (importer, other):
+        thread.join(10)
+        assert not thread.is_alive()
+    sys.modules.pop(module)
+    assert answers == [Manager] * 2
+
+
+def exit_code_in_child(call):
+    """Fork, and return what the call returns there; an alarm ends a child that hangs."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(10)
+        try:
+            os._exit(call())
+        finally:
+            os._exit(3)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+# From 3.12 on CPython warns of a fork() in a process with threads.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_forked_by_another_thread_while_it_runs_has_an_error(spec_class):
+    running, go_on = threading.Event(), threading.Event()
+
+    def bootstrap():
+        running.set()
+        assert go_on.wait(10)
+        KVCacheSpecRegistry.register(spec_class, Manager)
+
+    def look_up_in_child():
+        with pytest.raises(RuntimeError, match="install it again"):
+            KVCacheSpecRegistry.get_manager_class(spec_class())
+        go_on.set()
+        KVCacheSpecRegistry.install_bootstrap(bootstrap)
+        return KVCacheSpecRegistry.get_manager_class(spec_class()) is Manager
+
+    KVCacheSpecRegistry.install_bootstrap(bootstrap)
+    thread = threading.Thread(
+        target=KVCacheSpecRegistry.get_manager_class, args=(spec_class(),)
+    )
+    thread.start()
+    assert running.wait(10)
+    code = exit_code_in_child(look_up_in_child)
+    go_on.set()
+    thread.join()
+    assert code == 1
+    assert KVCacheSpecRegistry.get_manager_class(spec_class()) is Manager
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_it_may_fork_itself(spec_class):
+    codes = []
+
+    def look_up_in_child():
+        return KVCacheSpecRegistry.get_manager_class(spec_class()) is None
+
+    def bootstrap():
+        codes.append(exit_code_in_child(look_up_in_child))
+        KVCacheSpecRegistry.register(spec_class, Manager)
+
+    KVCacheSpecRegistry.install_bootstrap(bootstrap)
+    assert KVCacheSpecRegistry.get_manager_class(spec_class()) is Manager
+    assert codes == [1]

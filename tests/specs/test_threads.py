@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from kvreg import KVCacheSpecRegistry, TypeMap
+from kvreg import KVCacheSpecRegistry, RegistrationError, TypeMap
+from kvreg.specs import KVCacheSpecMetadata
 
 SECONDS = 1.5
 
@@ -120,3 +121,31 @@ def test_a_lookup_answers_the_old_or_the_new_while_maps_and_classes_change():
 
     run_beside([read, read], change)
     assert changes > 100
+
+
+def test_a_thread_that_did_not_import_kvreg_gets_the_same_errors_and_texts():
+    class Spec:
+        pass
+
+    class Manager:
+        pass
+
+    class OtherManager:
+        pass
+
+    def refused():
+        with pytest.raises(RegistrationError) as raised:
+            KVCacheSpecRegistry.register(Spec, OtherManager)
+        return str(raised.value), repr(KVCacheSpecMetadata(Spec, Manager, Spec))
+
+    KVCacheSpecRegistry.register(Spec, Manager)
+    texts = []
+    thread = threading.Thread(target=lambda: texts.append(refused()))
+    thread.start()
+    thread.join()
+    assert texts == [refused()]
+    _, metadata = texts[0]
+    assert metadata == (
+        f"KVCacheSpecMetadata(kvcache_spec_cls={Spec!r}, manager_class={Manager!r}, "
+        f"uniform_type_base_spec={Spec!r})"
+    )

@@ -116,6 +116,8 @@ cdef class Lookups:
     cdef object get_uniform_type_base_spec
     cdef object check
     cdef Function functions[4]
+    # Keeps alive what `functions` point to: another object never comes to such an address.
+    cdef list compared
     cdef Snapshot snapshot
     cdef kvreg_type_cache cache
 
@@ -128,8 +130,9 @@ cdef class Lookups:
         self.globals = self.check.__globals__
         self.builtins = self.check.__builtins__
         self.attributes = {"_ensure_registered": vars(registry)["_ensure_registered"]}
+        self.compared = []
         for i, name in enumerate(sorted(functions)):
-            self.functions[i] = known(functions[name])
+            self.functions[i] = known(functions[name], self.compared)
         kvreg_type_cache_forget(&self.cache)
 
     cdef inline bint is_current(self) noexcept:
@@ -247,12 +250,16 @@ cdef class Lookups:
         return True
 
 
-cdef Function known(object function):
-    return Function(
-        function=<FunctionObject *>function,
-        code=(<FunctionObject *>function).func_code,
-        defaults=(<FunctionObject *>function).func_defaults,
-    )
+cdef Function known(object function, list kept):
+    """Return how a function is now; what that points to is added to `kept`."""
+    cdef Function now
+    now.function = <FunctionObject *>function
+    now.code = now.function.func_code
+    now.defaults = now.function.func_defaults
+    code = <object>now.code
+    defaults = <object>now.defaults if now.defaults != NULL else None
+    kept.extend((function, code, defaults))
+    return now
 
 
 cdef inline bint is_unchanged(const Function *known) noexcept:

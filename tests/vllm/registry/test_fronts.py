@@ -220,6 +220,25 @@ def test_threads_that_register_and_look_up_see_what_is_there(accelerated):
     assert wrong == []
 
 
+@pytest.mark.parametrize("name", [*LOOKUPS, "_ensure_registered"])
+def test_the_code_that_a_method_had_is_kept_to_compare_with_and_goes_with_the_registry(
+    load, name
+):
+    """Else another code that comes to its address would pass for it."""
+    module = load()
+    function = vars(module.KVCacheSpecRegistry)[name].__func__
+    code = weakref.ref(function.__code__)
+    registry.accelerate(module)
+    function.__code__ = lookup_like.__code__
+    gc.collect()
+    assert code() is not None
+    registry._accelerated.discard(module.KVCacheSpecRegistry)
+    sys.modules.pop(module.__name__, None)
+    del module, function
+    gc.collect()
+    assert code() is None
+
+
 # --- registries that are not known ---
 
 
