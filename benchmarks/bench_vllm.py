@@ -1,6 +1,6 @@
 """kvreg inside vLLM: the tier "kvreg" beside vLLM's own tier "fs" on a tmpfs.
 
-Run by ``pytest benchmarks/bench_vllm.py`` where vLLM is installed, 0.31 to 0.33. vLLM's factory
+Run by ``pytest benchmarks/bench_vllm.py`` where vLLM is installed, 0.31 to 0.34. vLLM's factory
 makes both tiers, on one view of vLLM's shared region, and they do the same jobs in turn.
 """
 

@@ -1,6 +1,6 @@
 """vLLM's own spec registry, accelerated, beside the original.
 
-Run by ``pytest benchmarks/bench_vllm_registry.py`` where vLLM is installed, 0.28 to 0.33. Two
+Run by ``pytest benchmarks/bench_vllm_registry.py`` where vLLM is installed, 0.28 to 0.34. Two
 copies of vLLM's module are loaded from its source, and one is accelerated.
 """
 

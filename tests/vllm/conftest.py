@@ -22,3 +22,15 @@ if importlib.util.find_spec("vllm") is None:
 def kvreg_tier_type():
     """Let vLLM know the tier type "kvreg", as the plugin does."""
     plugin._register_tier()
+
+
+@pytest.fixture
+def unregistered(monkeypatch):
+    """A process whose vLLM does not know the tier yet."""
+    from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
+
+    monkeypatch.setattr(SecondaryTierFactory, "_registry", dict(SecondaryTierFactory._registry))
+    SecondaryTierFactory._registry.pop("kvreg", None)
+    plugin._register_tier.cache_clear()
+    yield
+    plugin._register_tier.cache_clear()

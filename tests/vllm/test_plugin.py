@@ -1,29 +1,15 @@
 """The plugin inside a real vLLM."""
 
-import dataclasses
 import logging
 import subprocess
 import sys
-from abc import abstractmethod
 from importlib.metadata import entry_points
 from types import SimpleNamespace
 
 import pytest
-from vllm.v1.kv_offload import base
-from vllm.v1.kv_offload.tiering import base as tiering
 from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
 
-from kvreg.vllm import HostMemoryTierManager, interface, plugin
-
-
-@pytest.fixture
-def unregistered(monkeypatch):
-    """A process whose vLLM does not know the tier yet."""
-    monkeypatch.setattr(SecondaryTierFactory, "_registry", dict(SecondaryTierFactory._registry))
-    SecondaryTierFactory._registry.pop("kvreg", None)
-    plugin._register_tier.cache_clear()
-    yield
-    plugin._register_tier.cache_clear()
+from kvreg.vllm import HostMemoryTierManager, plugin
 
 
 def test_vllm_finds_it_by_its_entry_point():
@@ -66,57 +52,6 @@ def test_registering_imports_little_of_vllm_and_does_not_touch_the_gpu(tmp_path)
 def test_the_class_can_be_named_by_its_module_without_the_plugin(unregistered):
     tier = {"type": "HostMemoryTierManager", "module_path": "kvreg.vllm"}
     assert SecondaryTierFactory.get_tier_class(tier) is HostMemoryTierManager
-
-
-def fields_but(of, *left_out, more=()):
-    """Return a dataclass like `of` with other fields."""
-    names = [f.name for f in dataclasses.fields(of) if f.name not in left_out]
-    return dataclasses.make_dataclass(of.__name__, [*names, *more])
-
-
-class AnotherTier(tiering.SecondaryTierManager):
-    def __init__(self, offloading_spec, tier_type):
-        pass
-
-
-class DemandingTier(tiering.SecondaryTierManager):
-    @abstractmethod
-    def forget(self):
-        pass
-
-
-STRANGE = {
-    "a tier is made of": (tiering, "SecondaryTierManager", AnotherTier),
-    "a tier must define forget": (tiering, "SecondaryTierManager", DemandingTier),
-    "a job has": (
-        tiering,
-        "TransferJob",
-        fields_but(tiering.TransferJob, "chunk_ids", "block_ids", more=["rows"]),
-    ),
-    "a job's result has": (tiering, "JobResult", fields_but(tiering.JobResult, "success")),
-    "an event has": (base, "OffloadingEvent", fields_but(base.OffloadingEvent, "medium")),
-    "a lookup answers": (base, "LookupResult", base.OffloadPolicy),
-    "there is no medium CPU": (base, "Medium", base.OffloadPolicy),
-    "5 is not a callable object": (tiering, "TransferJob", 5),
-    "a tier type is registered with": (
-        interface.SecondaryTierFactory,
-        "register_tier",
-        lambda name, loader: None,
-    ),
-}
-
-
-@pytest.mark.parametrize("what", STRANGE)
-def test_a_vllm_with_another_interface_is_left_alone(unregistered, monkeypatch, caplog, what):
-    monkeypatch.setattr(*STRANGE[what])
-    before = dict(SecondaryTierFactory._registry)
-    plugin._register_tier()
-    plugin._register_tier()
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert "'kvreg' is not available: this vLLM has another tier interface" in record.message
-    assert what in record.message
-    assert SecondaryTierFactory._registry == before
 
 
 @pytest.fixture

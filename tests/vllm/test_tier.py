@@ -1,5 +1,6 @@
 """The tier itself, as a secondary tier of vLLM."""
 
+import dataclasses
 import inspect
 import sys
 import time
@@ -11,9 +12,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import (
     OffloadingConnectorStats,
 )
 from vllm.v1.kv_offload import base
+from vllm.v1.kv_offload.tiering import base as theirs
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
 from kvreg.tiering import HostMemoryTier
+from kvreg.tiering import base as ours
 from kvreg.vllm import HostMemoryTierManager
 from tests.vllm.scheduler_stub import STEP_END, keys_of, known
 
@@ -53,6 +56,16 @@ def job(number, letters, *, load=False):
         is_promotion=load,
         req_context=CONTEXT,
     )
+
+
+@pytest.mark.skipif(
+    not hasattr(JobResult, "deferred_release"), reason="vLLM before 0.34 has fewer fields"
+)
+@pytest.mark.parametrize("name", ["JobResult", "TransferJob"])
+def test_our_own_jobs_have_the_fields_of_vllm_s(name):
+    assert [field.name for field in dataclasses.fields(getattr(ours, name))] == [
+        field.name for field in dataclasses.fields(getattr(theirs, name))
+    ]
 
 
 def finish(tier):
@@ -119,6 +132,7 @@ def test_a_load_of_what_is_not_there_fails_and_says_what_was_served(tier):
     result = finish(tier)
     assert not result.success
     assert result.successful_keys == keys_of("ab")
+    assert getattr(result, "deferred_release", None) is None
     tier.submit_load(job(3, "x", load=True))
     result = finish(tier)
     assert (result.success, result.successful_keys) == (False, None)

@@ -1,11 +1,13 @@
 """The protocol between an engine and a secondary KV-cache tier.
 
 The names, fields and call order are those of vLLM (``vllm/v1/kv_offload/base.py`` and
-``vllm/v1/kv_offload/tiering/base.py``), so that a tier written against either runs under both.
+``vllm/v1/kv_offload/tiering/base.py``), so that a tier needs only the types of its engine to
+run under either. vLLM's interface has more, which a tier in host memory does not need.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
@@ -148,6 +150,10 @@ class JobResult:
             which keeps the head of its keys and does not say how many.
         transfer_time: Seconds from submission to the end of the last copy.
         transfer_bytes: Bytes copied.
+        deferred_release: Of a load that failed while something may still write to the primary
+            rows of its failed keys: set when nothing can any more, at the latest before
+            ``drain_jobs`` returns. The engine uses the rows for nothing else until then. Host
+            tiers need none: their jobs end when nothing writes any more.
     """
 
     job_id: JobId
@@ -155,6 +161,7 @@ class JobResult:
     successful_keys: Collection[OffloadKey] | None = None
     transfer_time: float | None = None
     transfer_bytes: int | None = None
+    deferred_release: threading.Event | None = None
 
 
 @dataclass
@@ -231,11 +238,12 @@ class SecondaryTierManager(ABC):
     def drain_jobs(self) -> None:
         """Wait until no job submitted before this call touches the primary view.
 
-        Their results are then waiting in ``get_finished_jobs``.
+        Their results are then waiting in ``get_finished_jobs``, and every ``deferred_release``
+        is set.
         """
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:  # noqa: B027
-        """Mark blocks as just used; ``keys`` in prefix order."""
+        """Mark blocks as just used; ``keys`` in prefix order. vLLM calls it up to 0.30."""
 
     def on_request_finished(self, req_context: ReqContext) -> None:  # noqa: B027
         """Learn that no further call will name this request. Its jobs may still be running."""

@@ -99,7 +99,12 @@ class SecondaryTierFactory:
         tier_class = cls.get_tier_class(tier_config)
         parameters = {k: v for k, v in tier_config.items() if k not in ("type", "module_path")}
         check_parameter_names(tier_class, parameters)
-        return tier_class(offloading_spec, primary_kv_view, tier_config["type"], **parameters)
+        return tier_class(
+            offloading_spec=offloading_spec,
+            primary_kv_view=primary_kv_view,
+            tier_type=tier_config["type"],
+            **parameters,
+        )
 
     @classmethod
     def _announce_out_of_tree(cls, tier_type: str, module_path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import (
@@ -14,9 +15,25 @@ from vllm.v1.kv_offload.base import (
 )
 
 from kvreg.tiering.stats import TierStats
+from kvreg.vllm.calls import call_differences
+from kvreg.vllm.interface import require
 
 # When an engine ends, vLLM unregisters the metrics that have "vllm" in their names.
 _PREFIX = "vllm:kv_offload_kvreg_"
+
+
+def _differences() -> Iterator[str]:
+    for of in (OffloadingCounterMetadata, OffloadingGaugeMetadata):
+        yield from call_differences("a metric", of, "documentation", "labelnames")
+    stats = OffloadingConnectorStats
+    yield from call_differences("a tier's stats", stats)
+    gauge = ("self", "gauge_name", "gauge_value", "labelvalues")
+    yield from call_differences("set_gauge", stats.set_gauge, *gauge)
+    counter = ("self", "counter_name", "counter_increase_value", "labelvalues")
+    yield from call_differences("increase_counter", stats.increase_counter, *counter)
+
+
+require(_differences())
 
 
 @dataclass(frozen=True)
@@ -104,12 +121,20 @@ class TierMetrics:
         taken = OffloadingConnectorStats()
         for metric in _GAUGES:
             for figure in metric.figures.values():
-                taken.set_gauge(_PREFIX + metric.name, getattr(stats, figure), (tier_label,))
+                taken.set_gauge(
+                    gauge_name=_PREFIX + metric.name,
+                    gauge_value=getattr(stats, figure),
+                    labelvalues=(tier_label,),
+                )
         for metric in _COUNTERS:
             for reason, figure in metric.figures.items():
                 grown = getattr(stats, figure) - self._told.get(figure, 0)
                 if grown:
                     labels = (tier_label, reason) if reason else (tier_label,)
-                    taken.increase_counter(_PREFIX + metric.name, grown, labels)
+                    taken.increase_counter(
+                        counter_name=_PREFIX + metric.name,
+                        counter_increase_value=grown,
+                        labelvalues=labels,
+                    )
                     self._told[figure] = getattr(stats, figure)
         return taken

@@ -31,10 +31,12 @@ def _register_tier() -> None:
         interface = importlib.import_module("kvreg.vllm.interface")
         interface.read_interface()
         interface.SecondaryTierFactory.register_tier(
-            "kvreg", "kvreg.vllm.tier", "HostMemoryTierManager"
+            tier_type="kvreg",
+            module_path="kvreg.vllm.tier",
+            class_name="HostMemoryTierManager",
         )
-    except (ImportError, ValueError) as error:
-        # A ValueError: another package has registered the name.
+    except Exception as error:
+        # Whatever a vLLM raises that is another than those known: it goes on without the tier.
         logger.warning("the tier type 'kvreg' is not available: %s", error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,14 +13,13 @@ from vllm.v1.kv_offload.base import (
     Locality,
     Medium,
     OffloadingEvent,
-    OffloadingMetricMetadata,
-    ReqContext,
     RequestOffloadingContext,
 )
 from vllm.v1.kv_offload.tiering.base import SecondaryTierManager
 
 from kvreg.tiering.host import HostMemoryTier
 from kvreg.tiering.parameter_names import check_parameter_names
+from kvreg.vllm.calls import fit, parameters_for_vllm
 from kvreg.vllm.interface import read_interface, takes
 from kvreg.vllm.metrics import TierMetrics, metric_definitions
 
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import (
         OffloadingConnectorStats,
     )
-    from vllm.v1.kv_offload.base import OffloadingSpec
-    from vllm.v1.kv_offload.tiering.backpressure import BackpressureDetector
+    from vllm.v1.kv_offload.base import (
+        OffloadingMetricMetadata,
+        OffloadingSpec,
+        OffloadKey,
+        ReqContext,
+    )
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +52,13 @@ class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
         offloading_spec: vLLM's offloading configuration.
         primary_kv_view: The primary tier's buffer, shape ``(num_chunks, row_bytes)``.
         tier_type: The name under which vLLM's configuration asked for the tier.
-        backpressure_detector: vLLM's own, by which it decides whether to store to this tier.
         locality: ``"LOCAL"`` or ``"REMOTE"``, for vLLM's tier filters and KV events.
         enable_kv_events: Tell vLLM what is stored and removed. It takes effect where vLLM
             publishes KV events.
         keep_on_reset: Keep the content when vLLM resets its caches, as it does when its weights
             change: what the tier then serves may have been computed with the old ones.
-        host_parameters: All others are those of ``HostMemoryTier``.
+        parameters: Those of vLLM's own constructor go to it, as ``backpressure_detector`` does
+            from 0.31 on; all others are those of ``HostMemoryTier``.
 
     Raises:
         TypeError: A parameter's name is unknown.
@@ -62,26 +66,32 @@ class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
     """
 
     medium: ClassVar[Medium] = Medium.CPU
+    # Set by the constructors, also where vLLM comes to have properties of these names.
+    offloading_spec: Any = None
+    tier_type: str = ""
+    locality: Locality | None = None
 
     def __init__(
         self,
         offloading_spec: OffloadingSpec,
         primary_kv_view: memoryview,
         tier_type: str,
-        backpressure_detector: BackpressureDetector | None = None,
         *,
         locality: str | None = None,
         enable_kv_events: bool = False,
         keep_on_reset: bool = False,
-        **host_parameters: Any,
+        **parameters: Any,
     ) -> None:
-        check_parameter_names(HostMemoryTierManager, host_parameters, HostMemoryTier)
+        for_vllm = {name: parameters.pop(name) for name in _FOR_VLLM & parameters.keys()}
+        check_parameter_names(HostMemoryTierManager, parameters, HostMemoryTier)
         if not isinstance(keep_on_reset, bool):
             raise ValueError(f"keep_on_reset must be True or False, not {keep_on_reset!r}")
-        # Up to 0.30 vLLM has no detectors, and its constructor no parameter for one.
-        detector = [] if backpressure_detector is None else [backpressure_detector]
         SecondaryTierManager.__init__(
-            self, offloading_spec, primary_kv_view, tier_type, *detector
+            self,
+            offloading_spec=offloading_spec,
+            primary_kv_view=primary_kv_view,
+            tier_type=tier_type,
+            **for_vllm,
         )
         self.locality = _as_locality(locality)
         self._keep_on_reset = keep_on_reset
@@ -95,7 +105,7 @@ class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
             primary_kv_view,
             tier_type,
             enable_kv_events=_published(enable_kv_events, offloading_spec, tier_type),
-            **host_parameters,
+            **parameters,
         )
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
@@ -106,12 +116,14 @@ class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
     def on_request_finished(self, req_context: ReqContext) -> None:
         """Count the request's chunks as just used, its last ones first.
 
-        From 0.31 on vLLM does not call ``touch``, but keeps the place of each key in the
-        request; there is no public way to ask it for the keys.
+        Where vLLM does not tell them, what was stored and loaded counts as used, and nothing
+        else; that is warned of once.
         """
-        end_tokens = getattr(req_context, "_offload_key_positions", None)
-        if end_tokens:
-            self.touch(sorted(end_tokens, key=end_tokens.__getitem__), req_context)
+        keys = _keys_in_order(req_context)
+        if keys is None:
+            _warn_of_unknown_use()
+        else:
+            self.touch(keys, req_context)
         super().on_request_finished(req_context)
 
     def drain_jobs(self) -> None:
@@ -123,7 +135,7 @@ class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
         if self._keep_on_reset:
             super().drain_jobs()
         else:
-            self.reset()
+            HostMemoryTier.reset(self)
 
     @classmethod
     def build_metric_definitions(
@@ -134,7 +146,7 @@ class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
 
     def get_stats(self) -> OffloadingConnectorStats:
         """Return the metrics' values: gauges, and counters' increases since the last call."""
-        return self._metrics.take(self.stats(), self._tier_label)
+        return self._metrics.take(HostMemoryTier.stats(self), self._tier_label)
 
     @classmethod
     def config_info_keys(cls, tier_config: dict[str, Any]) -> tuple[str, ...]:
@@ -143,14 +155,49 @@ class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
 
     def config_info(self) -> Mapping[str, int]:
         """Return the labels' values."""
-        stats = self.stats()
+        stats = HostMemoryTier.stats(self)
         return {label: getattr(stats, figure) for label, figure in _CONFIG_INFO.items()}
 
     @functools.cached_property
     def _tier_label(self) -> str:
-        # As vLLM labels its own metrics of the tier.
-        place = self._offloading_spec.get_manager().secondary_tiers.index(self) + 1
-        return f"{place}:{self.tier_type}"
+        # As vLLM labels its own metrics of the tier, where it tells the tier's place.
+        tiers = getattr(self.offloading_spec.get_manager(), "secondary_tiers", ())
+        return f"{tiers.index(self) + 1}:{self.tier_type}" if self in tiers else self.tier_type
+
+
+fit(HostMemoryTierManager)
+
+_FOR_VLLM = parameters_for_vllm(
+    {
+        *inspect.signature(HostMemoryTierManager).parameters,
+        *inspect.signature(HostMemoryTier).parameters,
+    }
+)
+
+
+def _keys_in_order(req_context: ReqContext) -> list[OffloadKey] | None:
+    """Return all keys of a request, in prefix order; None where this vLLM does not tell them.
+
+    It does from 0.31 on, under a private name. What is public, up to 0.34, tells the place of a
+    key in the request, and not which keys there are.
+    """
+    end_tokens = getattr(req_context, "_offload_key_positions", None)
+    if not isinstance(end_tokens, dict) or not set(map(type, end_tokens)) <= {bytes}:
+        return None
+    try:
+        return sorted(end_tokens, key=end_tokens.__getitem__)
+    except TypeError:
+        return None
+
+
+@functools.cache
+def _warn_of_unknown_use() -> None:
+    # Up to 0.30 vLLM tells the use by calls of touch.
+    if not hasattr(SecondaryTierManager, "touch"):
+        logger.warning(
+            "this vLLM does not tell its tiers what a finished request used: the tier 'kvreg' "
+            "gives up chunks by when they were stored and loaded"
+        )
 
 
 def _as_locality(name: str | None) -> Locality | None:
@@ -171,7 +218,8 @@ def _event_factory(tier_type: str, locality: Locality | None) -> Callable[..., o
 
 def _published(enable_kv_events: bool, offloading_spec: OffloadingSpec, tier_type: str) -> bool:
     """Return whether to keep events: not where vLLM never takes them."""
-    if enable_kv_events is not True or offloading_spec.kv_events_config.enable_kv_cache_events:
+    config = getattr(offloading_spec, "kv_events_config", None)
+    if enable_kv_events is not True or getattr(config, "enable_kv_cache_events", False):
         return enable_kv_events
     logger.warning(
         "tier %r has enable_kv_events, but vLLM does not publish KV events: it keeps none",

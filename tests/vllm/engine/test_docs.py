@@ -185,8 +185,7 @@ def test_the_table_of_parameters_has_them_all():
         "offloading_spec",
         "primary_kv_view",
         "tier_type",
-        "backpressure_detector",
-        "host_parameters",
+        "parameters",
         "clock",
     }
     assert sorted(first_column("parameter")) == sorted(taken - not_in_json | {"backpressure"})
