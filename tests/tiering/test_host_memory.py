@@ -196,7 +196,7 @@ def test_limits_that_cannot_be_read_are_told_and_only_free_memory_counts():
             for _ in range(2):
                 HostMemoryTier(None, view, "host", capacity=1 << 20).shutdown()
         try:
-            HostMemoryTier(None, view, "host", capacity=1 << 62)
+            HostMemoryTier(None, view, "host", capacity=1 << 42)
         except MemoryError as error:
             print(error)
         for each in told:
