@@ -342,11 +342,11 @@ def register_role_manager(role, manager_class):
         )
 
 
-# The bootstrap, guarded by the GIL: where a decision is made by these, no Python code runs between
-# what it reads and what it writes. A lock would stay held in a child that another thread forks.
+# The bootstrap, guarded by the GIL: where these decide, no Python code runs between what is
+# read and what is written. A lock would stay held in a child that another thread forks.
 cdef object bootstrap = None
 cdef bint bootstrap_waits = False
-cdef dict bootstrap_runs = {}  # the thread that runs it -> an Event that is set when it has ended
+cdef dict bootstrap_runs = {}  # the thread that runs it -> an Event set when it has ended
 cdef bint bootstrap_was_lost = False  # with the thread that ran it, which fork() left behind
 
 
@@ -395,8 +395,8 @@ def install_bootstrap(register_builtins):
     lookup, and the next lookup calls it again. To install the same callable again does nothing,
     also after it ran.
 
-    A child that another thread made by ``fork()`` while it ran has a half of what it does: there
-    lookups raise RuntimeError until a bootstrap is installed again.
+    A child that another thread made by ``fork()`` while it ran has a half of what it does:
+    there lookups raise RuntimeError until a bootstrap is installed again.
 
     Raises:
         RegistrationError: another bootstrap still waits for the first lookup.
