@@ -29,6 +29,9 @@ cdef extern from "Python.h":
     ctypedef struct PyMethodDef:
         PyCFunction ml_meth
 
+    ctypedef struct PyFrameObject:
+        pass
+
     ctypedef struct PyCFunctionObject:
         PyMethodDef *m_ml
 
@@ -37,7 +40,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyTuple_GET_SIZE(PyObject *items) noexcept
     PyObject *PyTuple_GET_ITEM(PyObject *items, Py_ssize_t i) noexcept
     Py_ssize_t PyDict_GET_SIZE(PyObject *mapping) noexcept
-    PyObject *PyEval_GetFrame() noexcept
+    PyFrameObject *PyEval_GetFrame() noexcept
     object PyCFunction_NewEx(PyMethodDef *method, PyObject *self, object module)
     object PyObject_Vectorcall(
         object function, PyObject *const *args, size_t nargs, PyObject *kwnames
@@ -367,7 +370,7 @@ cdef dict import_machinery = vars(importlib._bootstrap)
 
 cdef bint is_importing() except -1:
     """Whether the calling thread is in the middle of an import, which others may wait for."""
-    cdef PyObject *current = PyEval_GetFrame()
+    cdef PyFrameObject *current = PyEval_GetFrame()
     frame = None if current == NULL else <object>current
     while frame is not None:
         if frame.f_globals is import_machinery:
