@@ -41,6 +41,8 @@ cdef extern from "Python.h":
     PyObject *PyTuple_GET_ITEM(PyObject *items, Py_ssize_t i) noexcept
     Py_ssize_t PyDict_GET_SIZE(PyObject *mapping) noexcept
     PyFrameObject *PyEval_GetFrame() noexcept
+    int Py_ReprEnter(PyObject *obj) except -1
+    void Py_ReprLeave(PyObject *obj) noexcept
     object PyCFunction_NewEx(PyMethodDef *method, PyObject *self, object module)
     object PyObject_Vectorcall(
         object function, PyObject *const *args, size_t nargs, PyObject *kwnames
@@ -265,11 +267,16 @@ cdef class KVCacheSpecMetadata:
         return GenericAlias(cls, types)
 
     def __repr__(self):
-        return (
-            f"{type(self).__qualname__}(kvcache_spec_cls={self.kvcache_spec_cls!r}, "
-            f"manager_class={self.manager_class!r}, "
-            f"uniform_type_base_spec={self.uniform_type_base_spec!r})"
-        )
+        if Py_ReprEnter(<PyObject *>self):
+            return "..."
+        try:
+            return (
+                f"{type(self).__qualname__}(kvcache_spec_cls={self.kvcache_spec_cls!r}, "
+                f"manager_class={self.manager_class!r}, "
+                f"uniform_type_base_spec={self.uniform_type_base_spec!r})"
+            )
+        finally:
+            Py_ReprLeave(<PyObject *>self)
 
 
 # Class of specs -> KVCacheSpecMetadata. Nothing is ever removed: C callers borrow from it.

@@ -620,7 +620,9 @@ def test_a_tier_that_is_dropped_ends_its_jobs_and_lets_go_of_the_buffer():
     driver.tier = None
     gc.collect()
     assert alive() is None
-    driver.primary.resize((1, 1))
+    primary = weakref.ref(driver.primary)
+    driver.primary = None
+    assert primary() is None
 
 
 class TierWithFinalizer(HostMemoryTier):

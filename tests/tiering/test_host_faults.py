@@ -138,7 +138,18 @@ def jobs_that_run(action):
     }
 
 
-POINTS = list(jobs_that_run(lambda: None))
+def is_asked_for_its_length():
+    """Whether tuple() reads the length of what it gets, as it did up to CPython 3.13."""
+    asked = []
+    tuple(Sized((), None, lambda: asked.append(True)))
+    return bool(asked)
+
+
+POINTS = [
+    point
+    for point in jobs_that_run(lambda: None)
+    if not point.startswith("number of") or is_asked_for_its_length()
+]
 points = pytest.mark.parametrize("point", POINTS)
 # Loads find the two blocks there, stores do not.
 submits = pytest.mark.parametrize("kind", ["submit_store", "submit_load"])

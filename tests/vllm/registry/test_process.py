@@ -95,6 +95,7 @@ def test_it_is_refused_in_a_second_interpreter():
                 print("refused", flush=True)
         '''
         interpreters.run_string(other, code)
+        interpreters.destroy(other)
         """
     )
     assert printed == "refused\n"
