@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import importlib
 import json
@@ -267,8 +266,11 @@ def _complain(text: str) -> None:
     # Where nobody can be told, the exit code still tells. Without a standard error print()
     # would use standard output.
     if sys.stderr is not None:
-        with contextlib.suppress(OSError):
+        try:
             print(text, file=sys.stderr)
+        except OSError:
+            # Else what it still holds makes an exit code of its own, from CPython 3.14 on.
+            sys.stderr = None
 
 
 def _write(text: str) -> None:
