@@ -453,6 +453,17 @@ static uint64_t *drop_counter(struct kvreg_region *region, size_t held)
                                       : &region->stats.dropped_busy;
 }
 
+/* Notes the KV-cache group of a key that has one: engines end a block's hash with its number, as 4
+ * bytes, the highest first. */
+static void note_group(struct kvreg_region *region, const kvreg_key *key)
+{
+    if (key->bytes <= 4)
+        return;
+    const uint8_t *group = key->data + key->bytes - 4;
+    if ((group[0] | group[1] | group[2]) == 0 && group[3] < 64)
+        region->stats.groups |= (uint64_t)1 << group[3];
+}
+
 /* Set instead of a slot for a key that the policy did not admit. */
 enum { DECLINED = KVREG_SLOTS_MAX };
 
@@ -498,6 +509,7 @@ static void place_absent(kvreg_cache *cache, kvreg_key *keys, size_t n, size_t k
             } else {
                 kvreg_index_insert(&cache->index, &keys[i], slot);
                 cache->slots[slot].state = WRITING;
+                note_group(cache->region, &keys[i]);
                 blocks[placed->blocks++] = (kvreg_cache_block){ slot, (uint32_t)i };
             }
         }

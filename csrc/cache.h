@@ -33,6 +33,7 @@ typedef struct kvreg_cache_stats {
     uint64_t declined;              /* keys of stores whose block the policy did not admit */
     uint64_t absent;            /* keys of loads whose block was not ready */
     uint64_t rejected;          /* blocks of loads whose bytes were found to be wrong */
+    uint64_t groups;            /* bit g: a block of KV-cache group g, below 64, was stored */
     uint32_t used;              /* slots that are not free */
     uint32_t pinned;            /* slots that a load is reading */
     uint32_t promised;          /* slots that hold a promise of the running step */

@@ -28,7 +28,7 @@ enum {
     COUNTS_A_LIST = 4,
     PLACE_TICKS = 600,   /* of a list above the one below it */
     DECAY_TICKS = 600,   /* in which a count loses 1 */
-    GHOSTS_LEAST = 32768,
+    GHOSTS_LEAST = 30000,
     ADAPT_TICKS = 160,
     BACK_TICKS = 160,    /* that a clock may go back and be waited for */
     OLDEST_AHEAD = 16,   /* ghosts, to prefetch by */

@@ -152,7 +152,7 @@ class KrlModel(PolicyModel):
 
     def __init__(self, slots):
         self.slots = slots
-        self.ghost_room = max(32768, slots)
+        self.ghost_room = max(30_000, slots)
         self.nodes = {}  # of resident blocks
         self.ghosts = {}  # the oldest first
         self.lists = [{} for _ in range(16)]  # keys, the one used first in front

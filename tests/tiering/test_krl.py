@@ -138,7 +138,7 @@ def test_a_ghost_that_its_own_request_pushes_out_counts_as_new_to_both():
         tier.serve("first", [1], 0)
         tier.serve("second", [2], 0)
         tier.touch("third", [3], 0)
-        tier.touch("fourth", range(1000, 1000 + 32_767), 0)
+        tier.touch("fourth", range(1000, 1000 + 29_999), 0)
         tier.serve("fifth", [2, 3, 4], 0)
         tier.serve("sixth", [5], 0)
         tier.serve("seventh", [6], 0)

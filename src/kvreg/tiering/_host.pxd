@@ -70,7 +70,7 @@ cdef extern from "cache.h" nogil:
     ctypedef struct kvreg_cache_stats:
         uint64_t hits, misses, retries, evictions
         uint64_t dropped_oversized, dropped_promised, dropped_busy, declined
-        uint64_t absent, rejected
+        uint64_t absent, rejected, groups
         uint32_t used, pinned, promised
 
 

@@ -627,6 +627,7 @@ cdef class NativeTier:
             "stores_in_flight": stats.stores_in_flight,
             "loads_in_flight": stats.loads_in_flight,
             "results_waiting": stats.results,
+            "kv_groups": (<object>stats.cache.groups).bit_count(),
             "slots_total": stats.slots,
             "slots_used": stats.cache.used,
             "slots_pinned": stats.cache.pinned,

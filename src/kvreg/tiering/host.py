@@ -34,8 +34,9 @@ class HostMemoryTier(NativeTier, SecondaryTierManager):
             its own on the buffer until ``shutdown``.
         tier_type: The name under which the engine's configuration asked for the tier.
         capacity: Memory for blocks, in bytes or as ``"4GiB"``; ``capacity // block bytes`` fit.
-            Metadata, at most 128 bytes a block and then up to whole pages, comes on top, and
-            under ``"krl"`` 30 bytes for each of as many keys, 32,768 at least; see ``stats``.
+            Metadata comes on top: 110 bytes a block under ``"lru"``, 127 under ``"s3fifo"``,
+            118 under ``"krl"`` and there 34 for each of as many keys without a block, 30,000 at
+            least; and 8 KiB. See ``stats``.
         num_threads: Worker threads, 1 to 1024. Default: the CPUs that the process may use, by
             affinity and cgroup quota, less one for the scheduler, and at most 8.
         worker_cpus: A CPU number for each worker thread, to pin it there.

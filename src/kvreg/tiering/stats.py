@@ -29,6 +29,8 @@ class TierStats:
         stores_in_flight: Gauge: store jobs that have not ended.
         loads_in_flight: Gauge: load jobs that have not ended.
         results_waiting: Gauge: results that were not collected.
+        kv_groups: KV-cache groups that blocks were stored of, among the first 64: tokens have a
+            block, which takes a slot, in each.
         slots_total: Blocks that the tier can hold.
         slots_used: Gauge: slots that hold a block or are getting one.
         slots_pinned: Gauge: slots that a load is reading.
@@ -58,6 +60,7 @@ class TierStats:
     stores_in_flight: int
     loads_in_flight: int
     results_waiting: int
+    kv_groups: int
     slots_total: int
     slots_used: int
     slots_pinned: int

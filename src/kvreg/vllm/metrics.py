@@ -59,6 +59,7 @@ _GAUGES = (
     _Metric("capacity_chunks", "Chunks that the tier can hold.", {"": "slots_total"}),
     _Metric("used_chunks", "Chunks that the tier holds or is getting.", {"": "slots_used"}),
     _Metric("pinned_chunks", "Chunks that loads are reading.", {"": "slots_pinned"}),
+    _Metric("kv_groups", "KV-cache groups that chunks were stored of.", {"": "kv_groups"}),
     _Metric("data_bytes", "Memory mapped for chunks, in bytes.", {"": "data_bytes"}),
     _Metric(
         "metadata_bytes",
