@@ -10,6 +10,8 @@ import pytest
 import kvreg
 from kvreg import cli
 from kvreg.cli import main
+from kvreg.replay.clock import TIMESTAMP_UNITS
+from kvreg.replay.workload import generate_workload
 from kvreg.tiering._host import EVICTION_POLICIES
 from tests.conftest import tier_class_of_host
 from tests.replay.faulty_tiers import InterruptedTier
@@ -18,7 +20,7 @@ SMALL = ["--block-bytes", "1KiB", "--primary-blocks", "100", "--host-capacity", 
 REPORT_FIELDS = {
     *("requests", "blocks", "prefix_hits", "prefix_hit_rate", "stored", "loaded", "evictions"),
     *("failed_jobs", "partial_jobs", "lost_jobs", "corrupted_blocks"),
-    *("scheduler_us_per_request", "wait_s", "wall_s"),
+    *("scheduler_us_per_request", "wait_s", "wall_s", "trace"),
 }
 TIMED_FIELDS = {"scheduler_us_per_request", "wait_s", "wall_s"}
 
@@ -53,6 +55,7 @@ def test_without_a_trace_it_replays_the_built_in_workload(capsys):
     assert report["prefix_hits"]["host"] > 1000
     assert report["evictions"] > 1000
     assert report["corrupted_blocks"] == report["lost_jobs"] == 0
+    assert report["trace"] is None
 
 
 @pytest.mark.usefixtures("host_tier")
@@ -114,6 +117,9 @@ def test_a_sweep_reports_every_policy_at_every_capacity_beside_the_optimum(capsy
         (["--eviction-policy", "lru,krl"], ["lru, krl", "--sweep-capacity"]),
         (["--plot", "a.png"], ["--plot a.png", "--sweep-capacity"]),
         (["--sweep-capacity", "100B,1MiB"], ["100 bytes", "one block of 65536 bytes"]),
+        (["--sort"], ["--sort", "needs TRACE"]),
+        (["--timestamp-unit", "ms"], ["--timestamp-unit", "needs TRACE"]),
+        (["--tokens-per-block", "off"], ["--tokens-per-block", "needs TRACE"]),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(capsys, options, parts):
@@ -136,18 +142,82 @@ def test_bad_lists_are_refused(capsys, options, parts):
     assert all(part in text for part in parts)
 
 
+@pytest.fixture
+def no_sweep(monkeypatch):
+    """Fail where a sweep begins."""
+
+    def fail(*_):
+        pytest.fail("the sweep began")
+
+    monkeypatch.setattr(cli, "Sweep", fail)
+
+
+@pytest.mark.usefixtures("no_sweep")
 def test_a_plot_without_matplotlib_says_how_to_get_it(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main(["replay", "--sweep-capacity", "1MiB", "--plot", "a.png"]) == 2
     assert_one_line_error(capsys, "matplotlib", "kvreg[cli]")
 
 
-@pytest.mark.parametrize("name", ["a.oops", "missing/a.png"])
-def test_a_picture_that_cannot_be_drawn_is_an_error_after_the_report(capsys, tmp_path, name):
-    path = str(tmp_path / name)
-    assert main(["replay", *SWEEP, "--sweep-capacity", "1MiB", "--plot", path]) == 3
+@pytest.mark.usefixtures("no_sweep")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("a.oops", "ending must be one of"),
+        ("picture", "ending must be one of"),
+        ("picture.", "ending must be one of"),
+        (".png", "ending must be one of"),
+        ("", "ending must be one of"),
+        ("missing/a.png", "No such file or directory"),
+        ("folder.png", "Is a directory"),
+        ("file/a.png", "Not a directory"),
+        ("a" * 300 + ".png", "File name too long"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_is_told_before_the_sweep(
+    capsys, tmp_path, monkeypatch, name, reason
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "file").touch()
+    assert main(["replay", *SWEEP, "--sweep-capacity", "1MiB", "--plot", name]) == 2
+    assert_one_line_error(capsys, f"cannot draw {name!r}: ", reason)
+    assert {path.name for path in tmp_path.iterdir()} == {"folder.png", "file"}
+
+
+@pytest.mark.usefixtures("no_sweep")
+def test_a_kind_of_picture_that_this_machine_cannot_make_is_told_before_the_sweep(
+    capsys, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = tmp_path / "a.pgf"
+    assert main(["replay", *SWEEP, "--sweep-capacity", "1MiB", "--plot", str(path)]) == 2
+    assert_one_line_error(capsys, f"cannot draw {str(path)!r}: ", "xelatex")
+    assert not path.exists()
+
+
+def test_a_picture_that_is_there_is_kept_until_the_new_one_is_drawn(
+    capsys, tmp_path, monkeypatch
+):
+    path = tmp_path / "a.SVG"
+    path.write_text("old")
+    points = cli.Sweep.points
+
+    def look(sweep):
+        assert path.read_text() == "old"
+        return points(sweep)
+
+    monkeypatch.setattr(cli.Sweep, "points", look)
+    assert main(["replay", *SWEEP, "--sweep-capacity", "1MiB", "--plot", str(path)]) == 0
+    assert "<svg" in path.read_text()
+
+
+def test_a_picture_that_fails_at_the_end_is_an_error_after_the_report(capsys, tmp_path):
+    path = tmp_path / "a.png"
+    path.symlink_to("/dev/full")
+    assert main(["replay", *SWEEP, "--sweep-capacity", "1MiB", "--plot", str(path)]) == 3
     captured = capsys.readouterr()
-    assert captured.err.startswith(f"kvreg replay: error: cannot draw {path}: ")
+    assert captured.err.startswith(f"kvreg replay: error: cannot draw {str(path)!r}: ")
     assert captured.err.count("\n") == 1
     assert "optimum" in captured.out
 
@@ -230,9 +300,101 @@ def test_a_trace_without_requests_is_an_error(capsys, tmp_path):
     assert_one_line_error(capsys, f"{path}: no requests")
 
 
-def test_a_missing_trace_is_an_error(capsys, tmp_path):
-    assert main(["replay", str(tmp_path / "absent.jsonl")]) == 2
-    assert_one_line_error(capsys, "absent.jsonl")
+@pytest.mark.parametrize(
+    ("name", "reason"), [("absent.jsonl", "No such file"), (".", "Is a directory")]
+)
+def test_a_trace_that_cannot_be_opened_is_an_error(capsys, tmp_path, name, reason):
+    path = str(tmp_path / name)
+    assert main(["replay", path]) == 2
+    assert_one_line_error(capsys, path.removesuffix("/."), reason)
+
+
+@pytest.fixture
+def timed_trace(tmp_path):
+    """In seconds, two requests in one; time goes back once; every last block is partial."""
+    path = tmp_path / "timed.jsonl"
+    requests = [
+        {"timestamp": i % 40 / 2, "input_length": 513, "hash_ids": [i % 7, 100 + i]}
+        for i in range(80)
+    ]
+    path.write_text("".join(json.dumps(request) + "\n" for request in requests))
+    return str(path)
+
+
+def test_what_was_found_out_of_a_trace_is_told(capsys, timed_trace):
+    assert main(["replay", "--json", *SMALL, timed_trace]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["trace"] == {
+        "timestamp_unit": "s",
+        "timestamp_unit_reason": "with a mean gap of 0.247, ms would be over 1,000 requests a "
+        "second",
+        "steps_back": 1,
+        "sorted": False,
+        "tokens_per_block": 512,
+        "tokens_per_block_reason": "fits every input_length",
+        "partial_blocks": 80,
+    }
+    unit, order = captured.err.splitlines()
+    warning = f"kvreg replay: warning: {timed_trace}"
+    assert unit.startswith(f"{warning}: timestamps are taken as s: ")
+    assert order.startswith(f"{warning}:41: time goes back by 19.5 s, once; --sort")
+
+
+def test_what_is_told_of_a_trace_is_not_guessed(capsys, timed_trace):
+    options = ["--timestamp-unit", "ms", "--sort", "--tokens-per-block", "off"]
+    assert main(["replay", "--json", *SMALL, timed_trace, *options]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    report = json.loads(captured.out)
+    assert report["trace"] == {
+        "timestamp_unit": "ms",
+        "timestamp_unit_reason": "as told",
+        "steps_back": 1,
+        "sorted": True,
+        "tokens_per_block": None,
+        "tokens_per_block_reason": "as told",
+        "partial_blocks": 0,
+    }
+    assert report["blocks"] == 160
+
+
+def test_two_equal_requests_of_513_tokens_find_512_of_them(capsys, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 513, "hash_ids": [1, 2]}\n' * 2)
+    report = replay_json(capsys, *SMALL, str(path))
+    assert report["prefix_hits"] == {"primary": 1, "host": 0}
+
+
+def test_a_sweep_tells_how_the_trace_was_read(capsys, timed_trace):
+    options = [*SWEEP, "--sweep-capacity", "256KiB", "--sort", timed_trace]
+    assert main(["replay", *options]) == 0
+    text = capsys.readouterr().out
+    assert "timestamps         s (" in text
+    assert "tokens a block     512 (" in text
+    assert [point["trace"]["partial_blocks"] for point in replay_json(capsys, *options)] == [
+        80,
+        80,
+    ]
+
+
+def test_hits_do_not_depend_on_the_unit_of_the_timestamps(capsys, tmp_path):
+    paths = {unit: tmp_path / f"{unit}.jsonl" for unit in ("s", "ms")}
+    for unit, path in paths.items():
+        with path.open("w") as file:
+            for request in generate_workload()[:300]:
+                # One in 20 seconds.
+                timestamp = (20 * request.seconds + 0.25) * TIMESTAMP_UNITS[unit]
+                line = {"timestamp": timestamp, "hash_ids": request.hash_ids}
+                file.write(json.dumps(line) + "\n")
+    options = [*SWEEP, "--sweep-capacity", "128KiB", "--eviction-policy", "krl"]
+    points = {unit: replay_json(capsys, *options, str(path)) for unit, path in paths.items()}
+    assert {unit: krl["trace"]["timestamp_unit"] for unit, (krl, _) in points.items()} == {
+        "s": "s",
+        "ms": "ms",
+    }
+    assert points["s"][0]["prefix_hit_rate"] == points["ms"][0]["prefix_hit_rate"]
+    told = replay_json(capsys, *options, "--timestamp-unit", "ms", str(paths["s"]))
+    assert told[0]["prefix_hit_rate"] != points["ms"][0]["prefix_hit_rate"]
 
 
 @pytest.mark.usefixtures("host_tier")
@@ -266,6 +428,8 @@ def test_more_host_memory_than_the_machine_has_is_an_error(capsys):
         (["--num-threads", "two"], "1 or more; got 'two'"),
         (["--eviction-policy", "psychic"], "known are krl, lru, s3fifo"),
         (["--limit", "1.5"], "1 or more; got '1.5'"),
+        (["--timestamp-unit", "min"], "'s', 'ms', 'us', 'ns'"),
+        (["--tokens-per-block", "0"], "1 or more; got '0'; or auto or off"),
         (["--limit", "9" * 5000], "too many digits: 5000"),
         (["--unknown"], "unrecognized"),
     ],
@@ -306,6 +470,24 @@ def replay_in_shell(redirections, *options):
     return subprocess.run(
         ["sh", "-c", command, "sh", *words], capture_output=True, text=True, check=False
     )
+
+
+def test_a_trace_is_read_from_standard_input(trace):
+    done = replay_in_shell(f"< {trace}", "--json", "-")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["requests"] == 4
+    done = replay_in_shell("< /dev/null", "-")
+    assert done.returncode == 2
+    assert done.stderr == "kvreg replay: error: <stdin>: no requests\n"
+    done = replay_in_shell("<&-", "-")
+    assert done.returncode == 2
+    assert done.stderr == "kvreg replay: error: <stdin>: standard input is closed\n"
+
+
+def test_a_closed_standard_output_is_told_before_any_work(trace):
+    done = replay_in_shell(">&-", f"{trace}.absent")
+    assert done.returncode == 3
+    assert "output is closed" in done.stderr
 
 
 def test_a_reader_that_closes_the_pipe_is_no_error(trace):

@@ -9,16 +9,16 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
 from kvreg._version import __version__
+from kvreg.replay.clock import TIMESTAMP_UNITS
 from kvreg.replay.engine import Engine
-from kvreg.replay.plot import plot_sweep, require_matplotlib
-from kvreg.replay.report import Report, format_report, summarise
+from kvreg.replay.plot import check_picture, plot_sweep
+from kvreg.replay.report import Report, format_reading, format_report, summarise
 from kvreg.replay.sweep import Sweep, SweepPoint, format_sweep
-from kvreg.replay.trace import Request, TraceError, read_trace
+from kvreg.replay.trace import Reading, Request, read_trace
 from kvreg.replay.workload import generate_workload
 from kvreg.tiering import EVICTION_POLICIES
 from kvreg.tiering.sizes import parse_bytes
@@ -85,10 +85,10 @@ def _add_replay_options(replay: argparse.ArgumentParser) -> None:
         "trace",
         metavar="TRACE",
         nargs="?",
-        type=Path,
-        help="JSON lines, one object with 'hash_ids' for each request "
-        "(default: a built-in generated workload)",
+        help="JSON lines, one object with 'hash_ids' for each request, in order of time; also "
+        "compressed by gzip; - is standard input (default: a built-in generated workload)",
     )
+    _add_trace_options(replay)
     replay.add_argument(
         "--block-bytes",
         metavar="SIZE",
@@ -134,9 +134,16 @@ def _add_replay_options(replay: argparse.ArgumentParser) -> None:
     replay.add_argument(
         "--plot",
         metavar="FILE",
-        type=Path,
         help="draw the sweep to this picture, whose ending says of what kind, such as .png",
     )
+    replay.add_argument(
+        "--json",
+        action="store_true",
+        help="report as one JSON object, a sweep as a list of them",
+    )
+
+
+def _add_trace_options(replay: argparse.ArgumentParser) -> None:
     replay.add_argument(
         "--limit",
         metavar="N",
@@ -144,9 +151,29 @@ def _add_replay_options(replay: argparse.ArgumentParser) -> None:
         help="number of requests to replay, from the first (default: all)",
     )
     replay.add_argument(
-        "--json",
+        "--timestamp-unit",
+        choices=("auto", *TIMESTAMP_UNITS),
+        default="auto",
+        help="unit of the trace's timestamps; krl lives by time. auto: 10^9 and more is a "
+        "moment since 1970, in s below 10^11, ms below 10^14, us below 10^17, else ns; less is "
+        "ms, but s where the mean gap between requests is less than 1, or less than 100 with "
+        "fractions (default: %(default)s)",
+    )
+    replay.add_argument(
+        "--sort",
         action="store_true",
-        help="report as one JSON object, a sweep as a list of them",
+        help="replay requests in order of time, those of one time in the trace's order "
+        "(default: all in the trace's order)",
+    )
+    replay.add_argument(
+        "--tokens-per-block",
+        metavar="N",
+        type=_tokens,
+        default="auto",
+        help="tokens that an id stands for. Engines keep whole blocks only: where a request's "
+        "'input_length' does not fill its last block, the id of this partial block is left "
+        "out. auto: the one number that fits all requests, or off where there is none; off: "
+        "every id counts (default: %(default)s)",
     )
 
 
@@ -174,6 +201,15 @@ def _policies(text: str) -> list[str]:
     return names
 
 
+def _tokens(text: str) -> int | str:
+    if text in ("auto", "off"):
+        return text
+    try:
+        return _count(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; or auto or off") from None
+
+
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and text.strip("0")):
         raise argparse.ArgumentTypeError(f"must be a number, 1 or more; got {text!r}")
@@ -184,18 +220,21 @@ def _count(text: str) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
+    if sys.stdout is None:
+        _complain("kvreg replay: error: cannot write the report: standard output is closed")
+        return EXIT_NO_OUTPUT
     try:
         _check_together(options)
-        requests = _requests(options.trace, options.limit)
+        requests, reading = _requests(options)
         if options.sweep_capacity is not None:
-            return _report_sweep(options, requests)
+            return _report_sweep(options, requests, reading)
         engine = Engine(_tier_config(options), options.primary_blocks, options.block_bytes)
     except (ImportError, MemoryError, OSError, ValueError) as error:
         # The interpreter's own MemoryError has no text.
         _complain(f"kvreg replay: error: {str(error) or 'out of memory'}")
         return EXIT_BAD_INPUT
     with engine:
-        report = _run(engine, requests)
+        report = _run(engine, requests, reading)
     text = json.dumps(dataclasses.asdict(report)) if options.json else format_report(report)
     if not _report(text):
         return EXIT_NO_OUTPUT
@@ -216,16 +255,31 @@ def _check_together(options: argparse.Namespace) -> None:
         )
     if options.plot is not None and not sweeps:
         raise ValueError(f"--plot {options.plot} draws a sweep: it needs --sweep-capacity")
-    if options.plot is not None:
-        require_matplotlib()
+    if options.trace is None and options.sort:
+        raise ValueError("--sort is for a trace: it needs TRACE")
+    if options.trace is None and options.timestamp_unit != "auto":
+        raise ValueError("--timestamp-unit is for a trace: it needs TRACE")
+    if options.trace is None and options.tokens_per_block != "auto":
+        raise ValueError("--tokens-per-block is for a trace: it needs TRACE")
     if sweeps and options.sweep_capacity[0] < options.block_bytes:
         raise ValueError(
             f"a capacity of {options.sweep_capacity[0]} bytes is less than one block of "
             f"{options.block_bytes} bytes"
         )
+    if options.plot is not None:
+        _check_picture(options.plot)
 
 
-def _report_sweep(options: argparse.Namespace, requests: Sequence[Request]) -> int:
+def _check_picture(path: str) -> None:
+    try:
+        check_picture(path)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ValueError(f"cannot draw {path!r}: {error}") from None
+
+
+def _report_sweep(
+    options: argparse.Namespace, requests: Sequence[Request], reading: Reading | None
+) -> int:
     """Sweep, draw and report; return the exit code."""
     sweep = Sweep(
         requests,
@@ -235,9 +289,13 @@ def _report_sweep(options: argparse.Namespace, requests: Sequence[Request]) -> i
         options.eviction_policy,
     )
     points: list[SweepPoint] = list(_with_progress(sweep.points(), "point", len(sweep)))
-    as_json = json.dumps([dataclasses.asdict(point) for point in points])
+    if options.json:
+        trace = None if reading is None else dataclasses.asdict(reading)
+        text = json.dumps([{**dataclasses.asdict(point), "trace": trace} for point in points])
+    else:
+        text = "\n".join([*format_reading(reading), format_sweep(points)])
     # Each of them even if the other cannot be written: the points took long.
-    written = _report(as_json if options.json else format_sweep(points))
+    written = _report(text)
     drawn = options.plot is None or _draw(points, options)
     return EXIT_SUCCESS if written and drawn else EXIT_NO_OUTPUT
 
@@ -246,8 +304,8 @@ def _draw(points: Sequence[SweepPoint], options: argparse.Namespace) -> bool:
     """Draw a sweep; complain and return False where that fails."""
     try:
         plot_sweep(points, options.primary_blocks, options.plot)
-    except (OSError, ValueError) as error:
-        _complain(f"kvreg replay: error: cannot draw {options.plot}: {error}")
+    except (OSError, RuntimeError, ValueError) as error:
+        _complain(f"kvreg replay: error: cannot draw {options.plot!r}: {error}")
         return False
     return True
 
@@ -279,8 +337,6 @@ def _write(text: str) -> None:
     Raises:
         OSError: It could not be written.
     """
-    if sys.stdout is None:
-        raise OSError("standard output is closed")
     try:
         print(text, flush=True)
     except OSError as error:
@@ -290,13 +346,19 @@ def _write(text: str) -> None:
             raise
 
 
-def _requests(trace: Path | None, limit: int | None) -> list[Request]:
-    if trace is None:
-        return generate_workload()[:limit]
-    requests = read_trace(trace, limit)
-    if not requests:
-        raise TraceError(f"{trace}: no requests")
-    return requests
+def _requests(options: argparse.Namespace) -> tuple[Sequence[Request], Reading | None]:
+    if options.trace is None:
+        return generate_workload()[: options.limit], None
+    trace = read_trace(
+        options.trace,
+        options.limit,
+        timestamp_unit=options.timestamp_unit,
+        sort=options.sort,
+        tokens_per_block=options.tokens_per_block,
+    )
+    for warning in trace.warnings:
+        _complain(f"kvreg replay: warning: {warning}")
+    return trace.requests, trace.reading
 
 
 def _tier_config(options: argparse.Namespace) -> dict[str, Any]:
@@ -310,11 +372,11 @@ def _tier_config(options: argparse.Namespace) -> dict[str, Any]:
     return config
 
 
-def _run(engine: Engine, requests: Sequence[Request]) -> Report:
+def _run(engine: Engine, requests: Sequence[Request], reading: Reading | None) -> Report:
     started = perf_counter()
     for request in _with_progress(requests, "request", len(requests)):
         engine.step(request)
-    return summarise(engine, wall_s=perf_counter() - started)
+    return summarise(engine, wall_s=perf_counter() - started, trace=reading)
 
 
 def _with_progress(items: Iterable[Item], unit: str, total: int) -> Iterable[Item]:

@@ -71,7 +71,7 @@ def test_prefix_hits_of_the_built_in_workload_agree_with_the_simulation(policy):
 @pytest.mark.usefixtures("host_tier")
 @every_policy
 def test_prefix_hits_of_a_production_trace_agree_with_the_simulation(production_trace, policy):
-    requests = read_trace(production_trace, limit=1000)
+    requests = read_trace(production_trace, limit=1000).requests
     simulation = assert_agrees_with_simulation(requests, 200, 3000, policy)
     assert simulation.loaded > 0
     assert simulation.host.evictions > 0
@@ -93,6 +93,15 @@ def test_an_id_that_a_request_repeats_is_one_block():
         assert served.step(Request((1, 2, 1))) == PrefixHits(primary=0, host=0)
         assert served.step(Request((1, 1, 2))) == PrefixHits(primary=2, host=0)
         assert served.blocks == 4
+
+
+@pytest.mark.usefixtures("host_tier")
+def test_ids_may_be_strings_and_of_any_size():
+    ids = ("0xab", "0xAB", 2**64 - 1, 2**63, -1, "\ud800", 7)
+    with engine(primary_blocks=8, host_blocks=8) as served:
+        assert served.step(Request(ids)) == PrefixHits(primary=0, host=0)
+        assert served.step(Request(ids)) == PrefixHits(primary=7, host=0)
+        assert served.blocks == 14
 
 
 @pytest.mark.usefixtures("host_tier")

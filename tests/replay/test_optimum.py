@@ -60,6 +60,10 @@ def test_no_policy_in_two_tiers_passes_it(policy, requests, primary_blocks, host
     assert hits <= optimal_prefix_hits(chains, primary_blocks + host_blocks)
 
 
+def test_blocks_may_be_named_by_numbers_and_strings():
+    assert optimal_prefix_hits([[1, "a", 2], [3, "b"], [1, "a", 2], [3, "b"]], 4) == 4
+
+
 def test_nothing_is_kept_without_room():
     assert optimal_prefix_hits([[1, 2], [1, 2]], 0) == 0
     assert optimal_prefix_hits([], 5) == 0
@@ -84,6 +88,6 @@ def test_the_head_is_kept_where_there_is_no_room_for_all():
 def test_the_optimum_of_a_production_trace(production_trace, num_blocks, rate, long):
     if not long:
         pytest.skip("takes the whole trace: --long")
-    requests = [list(dict.fromkeys(r.hash_ids)) for r in read_trace(production_trace)]
+    requests = [list(dict.fromkeys(r.hash_ids)) for r in read_trace(production_trace).requests]
     hits = optimal_prefix_hits(requests, num_blocks)
     assert hits / sum(map(len, requests)) == pytest.approx(rate, abs=5e-5)

@@ -4,9 +4,19 @@ import json
 import pytest
 
 from kvreg.replay.engine import Engine
-from kvreg.replay.report import format_report, summarise
-from kvreg.replay.trace import Request
+from kvreg.replay.report import format_reading, format_report, summarise
+from kvreg.replay.trace import Reading, Request
 from tests.conftest import tier_class_of_host
+
+READING = Reading(
+    timestamp_unit="ms",
+    timestamp_unit_reason="the mean gap is 294",
+    steps_back=38,
+    sorted=True,
+    tokens_per_block=512,
+    tokens_per_block_reason="fits every input_length",
+    partial_blocks=12_009,
+)
 
 
 @pytest.fixture
@@ -40,6 +50,7 @@ def test_it_sums_up_what_the_engine_counted(engine):
         "scheduler_us_per_request": {"p50": 2.0, "p99": 4.0, "max": 4.0},
         "wait_s": 0.5,
         "wall_s": 2.0,
+        "trace": None,
     }
 
 
@@ -72,7 +83,7 @@ def test_percentiles_are_nearest_ranks(engine, percent, position):
 def test_the_page_for_people_says_all_that_the_object_says(engine):
     engine.step(Request((1, 2)))
     report = dataclasses.replace(
-        summarise(engine, wall_s=87.25),
+        summarise(engine, wall_s=87.25, trace=READING),
         requests=1234,
         evictions=31,
         failed_jobs=32,
@@ -84,6 +95,25 @@ def test_the_page_for_people_says_all_that_the_object_says(engine):
     page = format_report(report)
     for text in (
         *("1,234", "31", "32 failed", "33 partial", "34 lost", "35", "36 primary", "37 host"),
-        *("2 blocks, 16 bytes", "87.25 s"),
+        *("2 blocks, 16 bytes", "87.25 s", *format_reading(READING)),
     ):
         assert text in page
+
+
+def test_how_the_trace_was_read_is_told_to_people():
+    assert format_reading(READING) == [
+        "timestamps         ms (the mean gap is 294)",
+        "order              sorted; time goes back 38 x",
+        "tokens a block     512 (fits every input_length); 12,009 partial blocks left out",
+    ]
+    assert format_reading(None) == []
+
+
+def test_what_is_not_known_of_the_trace_is_told_to_people():
+    reading = dataclasses.replace(
+        READING, timestamp_unit=None, steps_back=0, tokens_per_block=None, partial_blocks=0
+    )
+    assert format_reading(reading) == [
+        "timestamps         none (the mean gap is 294)",
+        "tokens a block     not known (fits every input_length); every id counts as a block",
+    ]

@@ -98,7 +98,7 @@ class NativeTier:
 def requests(production_trace):
     return [
         (str(i), list(dict.fromkeys(request.hash_ids)), request.seconds)
-        for i, request in enumerate(read_trace(production_trace))
+        for i, request in enumerate(read_trace(production_trace).requests)
     ]
 
 

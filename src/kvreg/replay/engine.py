@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 from kvreg.replay.contents import BlockContents
 from kvreg.replay.jobs import JobLedger
 from kvreg.replay.primary import PrimaryTier
+from kvreg.replay.record import BlockId
 from kvreg.replay.trace import Request
 from kvreg.tiering import (
     LookupResult,
@@ -190,5 +191,7 @@ class _CountingTier(Protocol):
     def stats(self) -> TierStats: ...
 
 
-def _block_key(hash_id: int) -> OffloadKey:
-    return make_offload_key(hashlib.sha256(str(hash_id).encode()).digest(), group_idx=0)
+def _block_key(hash_id: BlockId) -> OffloadKey:
+    # JSON's strings may have surrogates without a partner.
+    text = str(hash_id).encode("utf-8", "surrogatepass")
+    return make_offload_key(hashlib.sha256(text).digest(), group_idx=0)

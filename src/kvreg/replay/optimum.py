@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from kvreg.replay.record import BlockId
+
 _NEVER = float("inf")
 
 
-def optimal_prefix_hits(requests: Sequence[Sequence[int]], num_blocks: int) -> int:
+def optimal_prefix_hits(requests: Sequence[Sequence[BlockId]], num_blocks: int) -> int:
     """Return the prefix hits of the best choice of what to keep, summed over the requests.
 
     Between requests the ``num_blocks`` blocks are kept whose next use is the nearest (L. A.
@@ -25,8 +27,10 @@ def optimal_prefix_hits(requests: Sequence[Sequence[int]], num_blocks: int) -> i
         num_blocks: How many blocks can be kept.
     """
     next_uses = _next_uses(requests)
-    kept: dict[int, tuple[float, int]] = {}  # block -> the request of its next use, depth there
-    farthest: list[tuple[float, int, int]] = []  # heap; may hold what is no longer so
+    kept: dict[
+        BlockId, tuple[float, int]
+    ] = {}  # block -> the request of its next use, depth there
+    farthest: list[tuple[float, int, BlockId]] = []  # heap; may hold what is no longer so
     hits = 0
     for blocks, uses in zip(requests, next_uses, strict=True):
         hits += next((i for i, block in enumerate(blocks) if block not in kept), len(blocks))
@@ -43,9 +47,9 @@ def optimal_prefix_hits(requests: Sequence[Sequence[int]], num_blocks: int) -> i
     return hits
 
 
-def _next_uses(requests: Sequence[Sequence[int]]) -> list[list[tuple[float, int]]]:
+def _next_uses(requests: Sequence[Sequence[BlockId]]) -> list[list[tuple[float, int]]]:
     """Return for each block of each request which request uses it next, and how deep there."""
-    next_use: dict[int, tuple[float, int]] = {}
+    next_use: dict[BlockId, tuple[float, int]] = {}
     uses = []
     for number in range(len(requests) - 1, -1, -1):
         blocks = requests[number]

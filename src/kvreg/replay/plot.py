@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from kvreg.replay.sweep import OPTIMUM, SweepPoint, format_size
 
@@ -13,23 +14,44 @@ class NoMatplotlibError(ImportError):
     """The package that draws is not installed."""
 
 
-def require_matplotlib() -> None:
-    """Raise where nothing can be drawn.
+def check_picture(path: str) -> None:
+    """Raise where ``plot_sweep`` could not draw to ``path``; leave what is there as it is.
 
     Raises:
         NoMatplotlibError: matplotlib is not installed; says how to get it.
+        OSError, RuntimeError, ValueError: The file cannot be written, or its ending names no
+            kind of picture, or one that cannot be made here.
     """
     try:
-        importlib.import_module("matplotlib")
+        figure = importlib.import_module("matplotlib.figure").Figure()
     except ImportError as error:
         raise NoMatplotlibError("--plot needs matplotlib: pip install 'kvreg[cli]'") from error
+    known = figure.canvas.get_supported_filetypes()
+    ending = os.path.splitext(path)[1].removeprefix(".").lower()
+    # Without an ending, matplotlib would choose one and write to another file.
+    if ending not in known:
+        raise ValueError(
+            f"the name's ending must be one of {', '.join(f'.{e}' for e in known)}"
+        )
+    # Some kinds need programs or packages that matplotlib does not bring.
+    figure.text(0, 0, "text")
+    figure.savefig(io.BytesIO(), format=ending)
+    _check_writable(path)
 
 
-def plot_sweep(points: Sequence[SweepPoint], primary_blocks: int, path: Path) -> None:
+def _check_writable(path: str) -> None:
+    is_new = not os.path.lexists(path)
+    with open(path, "ab"):
+        pass
+    if is_new:
+        os.unlink(path)
+
+
+def plot_sweep(points: Sequence[SweepPoint], primary_blocks: int, path: str) -> None:
     """Draw the prefix hit rate against capacity, a line for each policy, to a picture file.
 
     Raises:
-        OSError, ValueError: The file cannot be written, or its ending names no kind of picture.
+        OSError, RuntimeError, ValueError: As ``check_picture``.
     """
     figure = importlib.import_module("matplotlib.figure").Figure(figsize=(8, 5))
     axes = figure.subplots()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kvreg.replay.engine import Engine, PrefixHits
 from kvreg.replay.jobs import TransferTotals
+from kvreg.replay.trace import Reading
 
 _NS_PER_US = 1e3
 _NS_PER_S = 1e9
@@ -62,6 +63,8 @@ class Report:
     """Seconds of waiting for copies."""
     wall_s: float
     """Seconds from the first request to the last."""
+    trace: Reading | None
+    """How the trace was read; None for the built-in workload."""
 
     @property
     def is_sound(self) -> bool:
@@ -69,7 +72,7 @@ class Report:
         return self.corrupted_blocks == 0 and self.lost_jobs == 0
 
 
-def summarise(engine: Engine, wall_s: float) -> Report:
+def summarise(engine: Engine, wall_s: float, trace: Reading | None = None) -> Report:
     """Sum up what ``engine`` counted in ``wall_s`` seconds; it served at least one request."""
     hits = engine.primary_hits + engine.host_hits
     return Report(
@@ -87,6 +90,7 @@ def summarise(engine: Engine, wall_s: float) -> Report:
         scheduler_us_per_request=_distribution([ns / _NS_PER_US for ns in engine.scheduler_ns]),
         wait_s=engine.wait_ns / _NS_PER_S,
         wall_s=wall_s,
+        trace=trace,
     )
 
 
@@ -95,6 +99,7 @@ def format_report(report: Report) -> str:
     cost = report.scheduler_us_per_request
     return "\n".join(
         [
+            *format_reading(report.trace),
             f"requests           {report.requests:,}",
             f"blocks             {report.blocks:,}",
             f"prefix hits        {report.prefix_hits['primary']:,} primary, "
@@ -111,6 +116,24 @@ def format_report(report: Report) -> str:
             f"wall               {report.wall_s:.2f} s",
         ]
     )
+
+
+def format_reading(reading: Reading | None) -> list[str]:
+    """Return how a trace was read as lines of text for people; none for no trace."""
+    if reading is None:
+        return []
+    unit = reading.timestamp_unit or "none"
+    lines = [f"timestamps         {unit} ({reading.timestamp_unit_reason})"]
+    if reading.steps_back:
+        order = "sorted" if reading.sorted else "not sorted"
+        lines.append(f"order              {order}; time goes back {reading.steps_back:,} x")
+    if reading.tokens_per_block is None:
+        tokens, counted = "not known", "every id counts as a block"
+    else:
+        tokens = f"{reading.tokens_per_block:,}"
+        counted = f"{reading.partial_blocks:,} partial blocks left out"
+    lines.append(f"tokens a block     {tokens} ({reading.tokens_per_block_reason}); {counted}")
+    return lines
 
 
 def _transfers(totals: TransferTotals, block_bytes: int) -> Transfers:

@@ -5,104 +5,153 @@ One object a line, in order of arrival::
     {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353]}
 
 Only ``hash_ids`` is required: the ids of the request's blocks in prefix order, where equal ids
-name equal content, the prefix before the block included. ``timestamp`` is when the request
-came, in milliseconds; without it the request came one second after the one before. Other fields
-are ignored, and blank lines skipped. Format: Qin et al., "Mooncake", FAST 2025.
+name equal content, the prefix before the block included. An id is an integer of any size or a
+string; 7 and ``"7"`` are one id, and other strings are the same where they are written alike.
+
+``timestamp`` is when the request came, in a unit that ``clock`` finds out; without it the
+request came one second after the one before. ``input_length`` is how many tokens the request
+has: ``whole_blocks`` finds by it the ids that stand for a part of a block, and they are left
+out. Other fields are ignored, and blank lines skipped. Format: Qin et al., "Mooncake", FAST
+2025.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-import reprlib
-from collections.abc import Iterator
+import operator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Literal
 
-_SECONDS_APART = 1.0
-_LATEST_MS = 1e15  # 30,000 years: a larger number is no time
-
-
-class TraceError(ValueError):
-    """A line that is not a request; its text is ``FILE:LINE: reason``."""
+from kvreg.replay.clock import ChosenUnit, StepBack, choose_unit, steps_back, tell_seconds
+from kvreg.replay.record import BlockId, Record, parse_record
+from kvreg.replay.source import TraceError, read_lines, source_name
+from kvreg.replay.whole_blocks import ChosenBlock, choose_block, whole_blocks
 
 
 @dataclass(frozen=True)
 class Request:
     """One request of a trace."""
 
-    hash_ids: tuple[int, ...]
+    hash_ids: tuple[BlockId, ...]
     """Ids of its blocks, in prefix order; may be empty."""
     seconds: float = 0.0
     """When it came, on the trace's clock."""
 
 
-def read_trace(path: Path, limit: int | None = None) -> list[Request]:
-    """Return the requests of the trace at ``path``, at most the first ``limit``.
+@dataclass(frozen=True)
+class Reading:
+    """How a trace was read, where it does not say so itself."""
+
+    timestamp_unit: str | None
+    """One of ``TIMESTAMP_UNITS``; None: the trace has no timestamps."""
+    timestamp_unit_reason: str
+    steps_back: int
+    """How many requests came before the one on the line before."""
+    sorted: bool
+    """Whether requests were put in order of time."""
+    tokens_per_block: int | None
+    """None: not known, and every id counts as a whole block."""
+    tokens_per_block_reason: str
+    partial_blocks: int
+    """How many ids were left out, since they stand for a part of a block."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace that was read."""
+
+    requests: Sequence[Request]
+    reading: Reading
+    warnings: Sequence[str]
+    """What may not be as it was taken; each begins with the name of the file."""
+
+
+def read_trace(
+    path: str | os.PathLike[str],
+    limit: int | None = None,
+    *,
+    timestamp_unit: str = "auto",
+    sort: bool = False,
+    tokens_per_block: int | Literal["auto", "off"] = "auto",
+) -> Trace:
+    """Return the trace at ``path``.
+
+    Args:
+        path: Of a file, or ``STDIN``; what gzip has compressed is decompressed.
+        limit: How many requests to return, from the first. No line after them is read, unless
+            they are to be sorted.
+        timestamp_unit: One of ``TIMESTAMP_UNITS``, or ``"auto"``: see ``detect_unit``.
+        sort: Whether to put requests in order of time; those of one time stay in their order.
+        tokens_per_block: A number, 1 or more; ``"auto"``: see ``infer_block``; ``"off"``: every
+            id counts as a whole block.
 
     Raises:
-        TraceError: A line up to there is not a request.
-        OSError: The file cannot be read.
+        TraceError: A line is not a request or does not fit the arguments, or there is none.
+        OSError: The file cannot be opened.
     """
-    return list(itertools.islice(_requests(path), limit))
+    records = list(itertools.islice(_records(path), None if sort else limit))
+    if not records:
+        raise TraceError(f"{source_name(path)}: no requests")
+    unit = choose_unit(records, timestamp_unit)
+    seconds = tell_seconds(records, unit.name)
+    back = steps_back(records, seconds)
+    block = choose_block(records, tokens_per_block)
+    arrivals = list(zip(seconds, records, strict=True))
+    if sort:
+        arrivals = sorted(arrivals, key=operator.itemgetter(0))[:limit]
+    requests = [
+        Request(whole_blocks(record, block.tokens), second) for second, record in arrivals
+    ]
+    reading = Reading(
+        timestamp_unit=unit.name,
+        timestamp_unit_reason=unit.reason,
+        steps_back=len(back),
+        sorted=sort,
+        tokens_per_block=block.tokens,
+        tokens_per_block_reason=block.reason,
+        partial_blocks=sum(
+            len(record.hash_ids) - len(request.hash_ids)
+            for (_, record), request in zip(arrivals, requests, strict=True)
+        ),
+    )
+    doubts = [*_doubts_of_unit(unit, source_name(path)), *_doubts_of_block(block)]
+    return Trace(requests, reading, doubts if sort else [*doubts, *_doubts_of_order(back)])
 
 
-def _requests(path: Path) -> Iterator[Request]:
-    seconds = -_SECONDS_APART
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.isspace():
-                continue
-            try:
-                fields = _parse(line)
-                request = Request(tuple(_hash_ids(fields)), _seconds(fields, seconds))
-            except ValueError as error:
-                raise TraceError(f"{path}:{number}: {error}") from None
-            seconds = request.seconds
-            yield request
+def _records(path: str | os.PathLike[str]) -> Iterator[Record]:
+    for where, line in read_lines(path):
+        try:
+            record = parse_record(where, line)
+        except ValueError as error:
+            raise TraceError(f"{where}: {error}") from None
+        yield record
 
 
-def _parse(line: bytes) -> dict[str, object]:
-    request = _parse_json(line)
-    if not isinstance(request, dict):
-        raise ValueError(f"a request is a JSON object; found {reprlib.repr(request)}")
-    return request
+def _doubts_of_unit(unit: ChosenUnit, name: str) -> Iterator[str]:
+    if not unit.is_certain:
+        yield (
+            f"{name}: timestamps are taken as {unit.name}: {unit.reason}; "
+            "--timestamp-unit says what they are"
+        )
 
 
-def _parse_json(line: bytes) -> object:
-    try:
-        return json.loads(line.decode("utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
+def _doubts_of_block(block: ChosenBlock) -> Iterator[str]:
+    if block.misfit is not None:
+        yield (
+            f"{block.misfit.where}: 'input_length' is {block.misfit.input_length} for "
+            f"{len(block.misfit.hash_ids)} ids: no number of tokens a block fits it and the "
+            "requests before, and every id is taken as a whole block; --tokens-per-block says "
+            "what they are"
+        )
 
 
-def _seconds(request: dict[str, object], before: float) -> float:
-    if "timestamp" not in request:
-        return before + _SECONDS_APART
-    timestamp = request["timestamp"]
-    # bool is a subclass of int, and JSON's true is no time.
-    if (
-        not isinstance(timestamp, (int, float))
-        or isinstance(timestamp, bool)
-        or not 0 <= timestamp < _LATEST_MS
-    ):
-        found = reprlib.repr(timestamp)
-        raise ValueError(f"'timestamp' must be milliseconds, 0 or more; it is {found}")
-    return timestamp / 1000
-
-
-def _hash_ids(request: dict[str, object]) -> list[int]:
-    if "hash_ids" not in request:
-        raise ValueError("'hash_ids' is missing")
-    hash_ids = request["hash_ids"]
-    if not isinstance(hash_ids, list):
-        found = reprlib.repr(hash_ids)
-        raise ValueError(f"'hash_ids' must be a list of integers; it is {found}")
-    for hash_id in hash_ids:
-        # bool is a subclass of int, and JSON's true is no id.
-        if type(hash_id) is not int:
-            found = reprlib.repr(hash_id)
-            raise ValueError(f"'hash_ids' must be a list of integers; it contains {found}")
-    return hash_ids
+def _doubts_of_order(back: Sequence[StepBack]) -> Iterator[str]:
+    if back:
+        farthest = max(back, key=operator.attrgetter("seconds"))
+        times = "once" if len(back) == 1 else f"the farthest of {len(back):,} times"
+        yield (
+            f"{farthest.where}: time goes back by {farthest.seconds:,.6g} s, {times}; "
+            "--sort replays requests in order of time"
+        )
