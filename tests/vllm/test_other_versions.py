@@ -158,8 +158,12 @@ def test_a_lookup_may_have_more_answers(patch, scheduler):
     assert answers == [base.LookupResult.HIT, base.LookupResult.MISS]
 
 
-class TierWithMoreMethods(VllmTier):
-    """Of its own names, `stats`, `reset` and `offloading_spec` are kvreg's for other things."""
+class TierWithMore(VllmTier):
+    """Of its names some are kvreg's for other things."""
+
+    def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None):
+        super().__init__(offloading_spec, primary_kv_view, tier_type)
+        self._metrics = self._tier_label = self._keep_on_reset = "vLLM's"
 
     def stats(self, since=None):
         return "vLLM's stats"
@@ -179,14 +183,15 @@ class TierWithMoreMethods(VllmTier):
         return base.Locality.REMOTE
 
 
-def test_a_tier_may_have_more_methods_and_properties(patch, scheduler):
-    patch(tiering, "SecondaryTierManager", TierWithMoreMethods)
+def test_a_tier_may_have_more_methods_and_attributes(patch, scheduler):
+    patch(tiering, "SecondaryTierManager", TierWithMore)
     stub = scheduler()
     (tier,) = stub.tiers
     assert_works(stub)
     assert (tier.offloading_spec, tier.locality) == (stub.spec, None)
     assert (tier.stats(), tier.reset()) == ("vLLM's stats", "vLLM's reset")
     assert tier.prefetch(()) == "vLLM's prefetch"
+    assert {tier._metrics, tier._tier_label, tier._keep_on_reset} == {"vLLM's"}
 
 
 class TierThatTakesMore(VllmTier):

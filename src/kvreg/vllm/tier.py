@@ -94,8 +94,9 @@ class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
             **for_vllm,
         )
         self.locality = _as_locality(locality)
-        self._keep_on_reset = keep_on_reset
-        self._metrics = TierMetrics()
+        # Two underscores: vLLM's class may come to have attributes of such names.
+        self.__keep_on_reset = keep_on_reset
+        self.__metrics = TierMetrics()
         self._engine_interface = replace(
             _INTERFACE, event=_event_factory(tier_type, self.locality)
         )
@@ -132,7 +133,7 @@ class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
         vLLM calls it when it resets its caches, and at no other time, and does not tell its
         secondary tiers to forget what the old weights computed.
         """
-        if self._keep_on_reset:
+        if self.__keep_on_reset:
             super().drain_jobs()
         else:
             HostMemoryTier.reset(self)
@@ -146,7 +147,7 @@ class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
 
     def get_stats(self) -> OffloadingConnectorStats:
         """Return the metrics' values: gauges, and counters' increases since the last call."""
-        return self._metrics.take(HostMemoryTier.stats(self), self._tier_label)
+        return self.__metrics.take(HostMemoryTier.stats(self), self.__tier_label)
 
     @classmethod
     def config_info_keys(cls, tier_config: dict[str, Any]) -> tuple[str, ...]:
@@ -159,7 +160,7 @@ class HostMemoryTierManager(HostMemoryTier, SecondaryTierManager):
         return {label: getattr(stats, figure) for label, figure in _CONFIG_INFO.items()}
 
     @functools.cached_property
-    def _tier_label(self) -> str:
+    def __tier_label(self) -> str:
         # As vLLM labels its own metrics of the tier, where it tells the tier's place.
         tiers = getattr(self.offloading_spec.get_manager(), "secondary_tiers", ())
         return f"{tiers.index(self) + 1}:{self.tier_type}" if self in tiers else self.tier_type
@@ -182,7 +183,8 @@ def _keys_in_order(req_context: ReqContext) -> list[OffloadKey] | None:
     key in the request, and not which keys there are.
     """
     end_tokens = getattr(req_context, "_offload_key_positions", None)
-    if not isinstance(end_tokens, dict) or not set(map(type, end_tokens)) <= {bytes}:
+    # One key tells the type of all: a look at each would take as long as the sorting.
+    if not isinstance(end_tokens, dict) or not isinstance(next(iter(end_tokens), b""), bytes):
         return None
     try:
         return sorted(end_tokens, key=end_tokens.__getitem__)
