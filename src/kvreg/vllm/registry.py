@@ -1,4 +1,4 @@
-"""Native lookups for vLLM's own ``KVCacheSpecRegistry``, as vLLM 0.28 to 0.33 have it.
+"""Native lookups for vLLM's own ``KVCacheSpecRegistry``, as vLLM 0.28 to 0.34 have it.
 
 Importing this module imports neither vLLM nor torch.
 """
@@ -94,7 +94,7 @@ def _known_function(module: ModuleType, registry: type, name: str) -> FunctionTy
         raise UnknownRegistryError(f"{where} was replaced")
     definition, code = _compiled_source(module, name)
     if digest(definition) not in _KNOWN[name]:
-        raise UnknownRegistryError(f"{where} is not as in vLLM 0.28 to 0.33")
+        raise UnknownRegistryError(f"{where} is not as in vLLM 0.28 to 0.34")
     defaults = (None,) * len(definition.args.defaults)
     if function.__code__ != code or (function.__defaults__ or ()) != defaults:
         raise UnknownRegistryError(f"{where} is not what its source says")
