@@ -96,7 +96,6 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
     cache->watched = watched;
     cache->events = (kvreg_events){ .list = NULL };
     cache->index = (kvreg_index){
-        .seed = kvreg_os_random(),
         .table = { (kvreg_group *)(base + at.groups), kvreg_index_group_count(slots, ghosts) },
         .slots = cache->slots,
         .rests = cache->rests,
@@ -104,6 +103,7 @@ void kvreg_cache_init(kvreg_cache *cache, void *region, uint32_t slots,
         .slot_count = slots,
         .ghost_count = ghosts,
     };
+    kvreg_os_random(&cache->index.seed, sizeof cache->index.seed);
     kvreg_os_mutex_init(&cache->region->lock);
     cache->region->slots = slots;
     cache->region->step = 1;
@@ -437,8 +437,8 @@ typedef struct key_filter {
 /* Whether the key may be in the filter already; it is from now on. */
 static bool may_repeat(key_filter *filter, const kvreg_key *key)
 {
-    uint64_t *word = &filter->words[key->hash / 64 % 128];
-    uint64_t bit = (uint64_t)1 << key->hash % 64;
+    uint64_t *word = &filter->words[key->hash >> 57];
+    uint64_t bit = (uint64_t)1 << (key->hash >> 51) % 64;
     bool seen = (*word & bit) != 0;
     *word |= bit;
     return seen;

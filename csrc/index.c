@@ -4,62 +4,21 @@
 
 /* -- Hash ---------------------------------------------------------------------------------- */
 
-__extension__ typedef unsigned __int128 uint128;
-
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    uint128 product = (uint128)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-static uint64_t read_word(const uint8_t *data, size_t bytes)
-{
-    uint64_t word = 0;
-    memcpy(&word, data, bytes);
-    return word;
-}
-
-/* Folds products of words, as the wyhash family does. The seed goes into both factors: a product
- * with a factor of zero would forget the other, and nobody can choose a key that makes one. */
 void kvreg_index_hash(const kvreg_index *index, kvreg_key *key)
 {
-    const uint8_t *data = key->data;
-    size_t left = key->bytes;
-    uint64_t hash = index->seed ^ (left * 0x9e3779b97f4a7c15u);
-    while (left > 16) {
-        hash = mix(read_word(data, 8) ^ index->seed, read_word(data + 8, 8) ^ hash);
-        data += 16;
-        left -= 16;
-    }
-    uint64_t low, high = 0;
-    if (left > 8) {
-        low = read_word(data, 8);
-        high = read_word(data + left - 8, 8);
-    } else if (left == 8) {
-        low = read_word(data, 8);
-    } else if (left >= 4) {
-        low = read_word(data, 4) | read_word(data + left - 4, 4) << 32;
-    } else {
-        low = read_word(data, left);
-    }
-    hash = mix(low ^ index->seed ^ 0xe7037ed1a0b428dbu, high ^ hash);
-    hash = mix(hash, 0x8ebc6af09c88c6e3u);
-    key->hash = hash == 0 ? 1 : hash;
+    key->hash = kvreg_hash(&index->seed, key->data, key->bytes);
 }
 
 /* The hash of the key that a slot holds. */
 static uint64_t hash_of(const kvreg_index *index, uint32_t number)
 {
     const kvreg_slot *slot = &index->slots[number];
+    if (slot->key_bytes <= KVREG_KEY_NEAR)
+        return kvreg_hash(&index->seed, slot->key, slot->key_bytes);
     uint8_t whole[KVREG_KEY_MAX];
-    kvreg_key key = { .data = slot->key, .bytes = slot->key_bytes };
-    if (slot->key_bytes > KVREG_KEY_NEAR) {
-        memcpy(whole, slot->key, KVREG_KEY_NEAR);
-        memcpy(whole + KVREG_KEY_NEAR, index->rests[number].key, KVREG_KEY_MAX - KVREG_KEY_NEAR);
-        key.data = whole;
-    }
-    kvreg_index_hash(index, &key);
-    return key.hash;
+    memcpy(whole, slot->key, KVREG_KEY_NEAR);
+    memcpy(whole + KVREG_KEY_NEAR, index->rests[number].key, KVREG_KEY_MAX - KVREG_KEY_NEAR);
+    return kvreg_hash(&index->seed, whole, slot->key_bytes);
 }
 
 /* -- Table --------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
  * A hash table (groups.h) of numbers: those of slots, and from slot_count on those of ghosts, which
  * the policy chooses. Its groups are little more than half full when every slot holds a key and
  * every number that ghosts may have is a ghost's. Of two keys with the same 64-bit hash one is
- * taken for the other's ghost.
+ * taken for the other's ghost, which nobody can bring about who does not know the seed: see hash.h.
  *
  * The index guards nothing: its owner's lock does. It lives in memory that others map at other
  * addresses, and holds no pointers there; this struct is one process's view of it. */
@@ -15,6 +15,7 @@
 #include <stddef.h>
 
 #include "groups.h"
+#include "hash.h"
 #include "slot.h"
 
 /* A key that a caller holds. */
@@ -30,7 +31,7 @@ typedef struct kvreg_key {
 } kvreg_key;
 
 typedef struct kvreg_index {
-    uint64_t seed; /* of the hash: what a key collides with cannot be foreseen */
+    kvreg_hash_seed seed; /* random: what a key collides with cannot be foreseen */
     kvreg_groups table;
     kvreg_slot *slots;
     kvreg_slot_rest *rests;

@@ -619,13 +619,26 @@ void kvreg_os_sleep_briefly(void)
     nanosleep(&(struct timespec){ .tv_nsec = 1 }, NULL);
 }
 
-uint64_t kvreg_os_random(void)
+/* The next number of a sequence: SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, OOPSLA 2014). */
+static uint64_t next_number(uint64_t *state)
 {
-    uint64_t number;
-    if (getrandom(&number, sizeof number, GRND_NONBLOCK) == (ssize_t)sizeof number)
-        return number;
+    uint64_t number = *state += 0x9e3779b97f4a7c15u;
+    number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9u;
+    number = (number ^ number >> 27) * 0x94d049bb133111ebu;
+    return number ^ number >> 31;
+}
+
+void kvreg_os_random(void *out, size_t bytes)
+{
+    if (getrandom(out, bytes, GRND_NONBLOCK) == (ssize_t)bytes)
+        return;
     /* Early at boot, or under an old seccomp filter: harder to foresee than a constant. */
-    return kvreg_os_monotonic_ns() ^ (uint64_t)(uintptr_t)&number;
+    uint64_t state = kvreg_os_monotonic_ns() ^ (uint64_t)(uintptr_t)&state;
+    for (size_t done = 0; done < bytes; done += sizeof state) {
+        uint64_t number = next_number(&state);
+        size_t left = bytes - done;
+        memcpy((uint8_t *)out + done, &number, left < sizeof number ? left : sizeof number);
+    }
 }
 
 /* -- Threads ------------------------------------------------------------------------------- */

@@ -112,8 +112,8 @@ uint64_t kvreg_os_monotonic_ns(void);
 /* Sleeps for as short a time as the system can, some 50 microseconds. */
 void kvreg_os_sleep_briefly(void);
 
-/* 64 bits that an outsider cannot foresee. */
-uint64_t kvreg_os_random(void);
+/* Fills memory, 256 bytes at most, with what an outsider cannot foresee. */
+void kvreg_os_random(void *out, size_t bytes);
 
 /* -- Threads ------------------------------------------------------------------------------- */
 

@@ -357,6 +357,34 @@ static void an_old_kernel_populates_too(void)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* 27 bytes: whole numbers and a part of one. In 64 draws each is other than 0 at least once. */
+static void draw_bytes_at_random(void)
+{
+    uint8_t all[27] = { 0 }, drawn[sizeof all + 1] = { 0 }, before[sizeof all + 1];
+    for (int i = 0; i < 64; i++) {
+        memcpy(before, drawn, sizeof drawn);
+        kvreg_os_random(drawn, sizeof all);
+        CHECK(memcmp(before, drawn, sizeof all) != 0 && drawn[sizeof all] == 0);
+        for (size_t j = 0; j < sizeof all; j++)
+            all[j] |= drawn[j];
+    }
+    CHECK(memchr(all, 0, sizeof all) == NULL);
+}
+
+static void every_byte_is_drawn_at_random(void)
+{
+    int status;
+    draw_bytes_at_random();
+    pid_t child = fork();
+    if (child == 0) {
+        if (!refuse_call(SYS_getrandom, EAGAIN))
+            _exit(!emulated());
+        draw_bytes_at_random();
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 static uint8_t *contended;
 static _Atomic bool written;
 
@@ -473,6 +501,7 @@ int main(void)
     RUN(populated_pages_are_there_and_keep_their_content);
     RUN(an_old_kernel_populates_too);
     RUN(populating_keeps_what_another_thread_writes);
+    RUN(every_byte_is_drawn_at_random);
     RUN(a_thread_blocks_signals_has_its_name_and_is_a_batch_job);
     RUN(a_thread_on_a_cpu_that_is_not_there_is_an_error);
     RUN(a_fork_is_counted_in_the_child_alone);

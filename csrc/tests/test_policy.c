@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lines.h"
+#include "seeds.h"
 #include "slot.h"
 
 /* -- Every policy -------------------------------------------------------------------------- */
@@ -32,6 +33,7 @@ static owner open_policy(const kvreg_policy *policy, uint32_t slots)
     uint32_t groups = kvreg_index_group_count(slots, ghosts);
     owner own = { .policy = policy };
     own.index = (kvreg_index){
+        .seed = seed_of(0),
         .table = { new_lines(groups * sizeof(kvreg_group)), groups },
         .slots = new_lines(slots * sizeof(kvreg_slot)),
         .rests = new_lines(slots * sizeof(kvreg_slot_rest)),
