@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from kvreg.vllm import plugin
+from kvreg.vllm import plugin, registry
 
 # Before torch is imported. OpenMP's threads spin while they wait for one another, which
 # takes long where one of them gets no CPU.
@@ -34,3 +34,10 @@ def unregistered(monkeypatch):
     plugin._register_tier.cache_clear()
     yield
     plugin._register_tier.cache_clear()
+
+
+@pytest.fixture
+def new_process(monkeypatch):
+    """What `registry.install` remembers, as in a process in which it has not run."""
+    monkeypatch.setattr(registry, "_accelerated", type(registry._accelerated)())
+    monkeypatch.setattr(registry, "_warnings", set())

@@ -6,8 +6,6 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
-
 from kvreg.vllm import registry
 
 
@@ -61,13 +59,6 @@ def test_importing_it_imports_neither_vllm_nor_torch():
         "import sys, kvreg.vllm.registry; print(sorted({'vllm', 'torch'} & set(sys.modules)))"
     )
     assert run_python(code) == "[]\n"
-
-
-@pytest.fixture
-def new_process(monkeypatch):
-    """What `install` remembers, as in a process in which it has not run."""
-    monkeypatch.setattr(registry, "_accelerated", type(registry._accelerated)())
-    monkeypatch.setattr(registry, "_warnings", set())
 
 
 def test_a_vllm_with_another_registry_is_left_alone_and_that_is_said_once(

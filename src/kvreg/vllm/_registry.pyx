@@ -112,10 +112,12 @@ cdef class Lookups:
     cdef dict builtins
     # What the registry class's dict has to have for the fronts to answer; keeps them alive.
     cdef dict attributes
+    # The original functions, None where there is no front for one.
     cdef object get_manager_class
     cdef object get_uniform_type_base_spec
     cdef object check
     cdef Function functions[4]
+    cdef int function_count
     # Keeps alive what `functions` point to: another object never comes to such an address.
     cdef list compared
     cdef Snapshot snapshot
@@ -124,13 +126,14 @@ cdef class Lookups:
     def __cinit__(self, registry, metadata_class, functions):
         self.registry = registry
         self.metadata_class = metadata_class
-        self.get_manager_class = functions["get_manager_class"]
-        self.get_uniform_type_base_spec = functions["get_uniform_type_base_spec"]
-        self.check = functions["check_kv_cache_spec_registry"]
-        self.globals = self.check.__globals__
-        self.builtins = self.check.__builtins__
+        self.get_manager_class = functions.get("get_manager_class")
+        self.get_uniform_type_base_spec = functions.get("get_uniform_type_base_spec")
+        self.check = functions.get("check_kv_cache_spec_registry")
+        self.globals = functions["_ensure_registered"].__globals__
+        self.builtins = functions["_ensure_registered"].__builtins__
         self.attributes = {"_ensure_registered": vars(registry)["_ensure_registered"]}
         self.compared = []
+        self.function_count = len(functions)
         for i, name in enumerate(sorted(functions)):
             self.functions[i] = known(functions[name], self.compared)
         kvreg_type_cache_forget(&self.cache)
@@ -152,11 +155,15 @@ cdef class Lookups:
             and kvreg_tag_series() == then.tag_series
             and kvreg_dict_version(<PyObject *>self.globals) == then.globals_version
             and kvreg_dict_version(<PyObject *>self.builtins) == then.builtins_version
-            and is_unchanged(&self.functions[0])
-            and is_unchanged(&self.functions[1])
-            and is_unchanged(&self.functions[2])
-            and is_unchanged(&self.functions[3])
+            and self.has_same_functions()
         )
+
+    cdef inline bint has_same_functions(self) noexcept:
+        cdef int i
+        for i in range(self.function_count):
+            if not is_unchanged(&self.functions[i]):
+                return False
+        return True
 
     cdef inline const kvreg_type_cache_entry *find(self, PyTypeObject *cls) noexcept:
         """Return what is remembered for a class, or NULL. Runs no Python code."""
@@ -361,23 +368,25 @@ def put_fronts(registry, metadata_class, functions):
     Args:
         registry: the class.
         metadata_class: the class of the entries of its dict of specs.
-        functions: the Python functions of its classmethods ``_ensure_registered``,
-            ``get_manager_class``, ``get_uniform_type_base_spec`` and
-            ``check_kv_cache_spec_registry``, by name; of one module, and known to do what they
-            do in vLLM.
+        functions: the Python functions of its classmethods, by name; of one module, and known
+            to do what they do in vLLM: ``_ensure_registered``, and those that get a front:
+            ``get_manager_class``, ``get_uniform_type_base_spec`` or both, and with both
+            ``check_kv_cache_spec_registry``, which calls them.
     """
     cdef Lookups lookups = Lookups(registry, metadata_class, functions)
-    fronts = {
-        "get_manager_class": kvreg_front_new(
+    fronts = {}
+    if lookups.get_manager_class is not None:
+        fronts["get_manager_class"] = kvreg_front_new(
             registry, lookups.get_manager_class, get_manager_class, lookups
-        ),
-        "get_uniform_type_base_spec": kvreg_front_new(
+        )
+    if lookups.get_uniform_type_base_spec is not None:
+        fronts["get_uniform_type_base_spec"] = kvreg_front_new(
             registry, lookups.get_uniform_type_base_spec, get_uniform_type_base_spec, lookups
-        ),
-        "check_kv_cache_spec_registry": kvreg_front_new(
+        )
+    if lookups.check is not None:
+        fronts["check_kv_cache_spec_registry"] = kvreg_front_new(
             registry, lookups.check, check_kv_cache_spec_registry, lookups
-        ),
-    }
+        )
     lookups.attributes.update(fronts)
     for name, front in fronts.items():
         setattr(registry, name, front)

@@ -33,6 +33,13 @@ _KNOWN = {
     "check_kv_cache_spec_registry": {"1d57bd6bf5644946"},
 }
 
+# Each lookup that can have a front, and the functions that it runs.
+_LOOKUPS = {
+    "get_manager_class": {"_ensure_registered", "get_manager_class"},
+    "get_uniform_type_base_spec": {"_ensure_registered", "get_uniform_type_base_spec"},
+    "check_kv_cache_spec_registry": set(_KNOWN),
+}
+
 # What `install` has dealt with: registry classes, and what it warned of.
 _accelerated: weakref.WeakSet[type] = weakref.WeakSet()
 _warnings: set[str] = set()
@@ -50,51 +57,81 @@ def install() -> None:
     was registered, changed, replaced or patched before. Where that is not sure, vLLM's code
     runs.
 
-    Where this vLLM's registry is not one of those known, a warning says so, once, and it stays
-    as it is.
+    What an engine adds to its registry changes nothing. A lookup whose code is not known stays
+    vLLM's own, and a warning says so, once.
     """
     try:
-        accelerate(importlib.import_module(_MODULE))
+        left_out = accelerate(importlib.import_module(_MODULE))
     except ImportError as error:
-        warning = f"vLLM's KV-cache spec registry is not accelerated: {error}"
-        if warning not in _warnings:
-            _warnings.add(warning)
-            logger.warning("%s", warning)
+        _warn_once(f"vLLM's KV-cache spec registry is not accelerated: {error}")
+    except Exception as error:  # raised by the module itself: a plugin must not end the engine
+        _warn_once(f"vLLM's KV-cache spec registry is not accelerated: {error!r}")
+    else:
+        if left_out:
+            _warn_once(f"vLLM's KV-cache spec registry is accelerated in part only: {left_out}")
 
 
-def accelerate(module: ModuleType) -> None:
+def _warn_once(warning: str) -> None:
+    if warning not in _warnings:
+        _warnings.add(warning)
+        logger.warning("%s", warning)
+
+
+def accelerate(module: ModuleType) -> str:
     """Put native lookups into the registry of a module like vLLM's; again does nothing.
 
+    Returns:
+        which functions are not known, so that the lookups that run them stay as they are; empty
+        if there are none.
+
     Raises:
-        UnknownRegistryError: the module's registry is not one of those known; says where. The
-            module is as it was.
+        UnknownRegistryError: no lookup of the module's registry is one of those known; says
+            why. The module is as it was.
     """
     registry = getattr(module, _REGISTRY, None)
     if type(registry) is not type:
         raise UnknownRegistryError(f"{module.__name__} has no plain class {_REGISTRY}")
     if registry in _accelerated:
-        return
-    functions = {name: _known_function(module, registry, name) for name in _KNOWN}
+        return ""
+    functions, reasons = _known_functions(module, registry)
+    lookups = {name for name, needed in _LOOKUPS.items() if needed <= functions.keys()}
+    if not lookups:
+        raise UnknownRegistryError(reasons)
     metadata_class = getattr(module, "KVCacheSpecMetadata", None)
     if type(metadata_class) is not type:
         raise UnknownRegistryError(f"{module.__name__} has no plain class KVCacheSpecMetadata")
     # It has state of the process, and CPython refuses to load it into a second interpreter.
     from kvreg.vllm import _registry  # noqa: PLC0415
 
-    _registry.put_fronts(registry, metadata_class, functions)
+    fronted = {name: functions[name] for name in ("_ensure_registered", *lookups)}
+    _registry.put_fronts(registry, metadata_class, fronted)
     _accelerated.add(registry)
+    return reasons
+
+
+def _known_functions(module: ModuleType, registry: type) -> tuple[dict[str, FunctionType], str]:
+    """Return the functions whose source is known, and of the others why it is not."""
+    functions, reasons = {}, []
+    for name in _KNOWN:
+        try:
+            functions[name] = _known_function(module, registry, name)
+        except UnknownRegistryError as error:
+            reasons.append(str(error))
+    return functions, "; ".join(reasons)
 
 
 def _known_function(module: ModuleType, registry: type, name: str) -> FunctionType:
     """Return the function of a classmethod, if it is one whose source is known."""
     where = f"{_REGISTRY}.{name}"
     method = vars(registry).get(name)
-    function = method.__func__ if type(method) is classmethod else None
+    if type(method) is not classmethod:
+        raise UnknownRegistryError(f"{where} is not a classmethod of that class")
+    function = method.__func__
     if type(function) is not FunctionType or function.__globals__ is not vars(module):
         raise UnknownRegistryError(f"{where} was replaced")
     definition, code = _compiled_source(module, name)
     if digest(definition) not in _KNOWN[name]:
-        raise UnknownRegistryError(f"{where} is not as in vLLM 0.28 to 0.34")
+        raise UnknownRegistryError(f"{where} has a source that kvreg does not know")
     defaults = (None,) * len(definition.args.defaults)
     if function.__code__ != code or (function.__defaults__ or ()) != defaults:
         raise UnknownRegistryError(f"{where} is not what its source says")

@@ -61,13 +61,19 @@ def builtin_specs(monkeypatch):
 
 
 @pytest.fixture(params=source_files(), ids=lambda file: file.stem)
-def load(request, monkeypatch, builtin_specs):
-    """Return a function that loads a new copy of the registry's module."""
-    file = request.param
-    if file == STAND_IN:
-        monkeypatch.setattr(registry, "_KNOWN", digests_of(file))
+def load(request, monkeypatch, builtin_specs, tmp_path):
+    """Return a function that loads a new copy of the registry's module, its source edited."""
+    original = request.param
+    if original == STAND_IN:
+        monkeypatch.setattr(registry, "_KNOWN", digests_of(original))
 
-    def load():
+    def load(edit=None):
+        file = original
+        if edit is not None:
+            file = tmp_path / original.name
+            text = edit(original.read_text())
+            assert text != original.read_text()
+            file.write_text(text)
         # They have the same name, as it is in messages.
         spec = importlib.util.spec_from_file_location(COPY, file)
         module = importlib.util.module_from_spec(spec)

@@ -2,7 +2,9 @@
 
 import gc
 import inspect
+import logging
 import pickle
+import re
 import sys
 import threading
 import unittest.mock
@@ -12,6 +14,7 @@ from types import FunctionType, MethodType
 import pytest
 
 from kvreg.vllm import registry
+from tests.vllm.registry.conftest import COPY
 
 LOOKUPS = ("get_manager_class", "get_uniform_type_base_spec", "check_kv_cache_spec_registry")
 
@@ -253,31 +256,73 @@ def left_alone(module, message):
     assert dict(vars(module.KVCacheSpecRegistry)) == before
 
 
-@pytest.mark.parametrize("name", [*LOOKUPS, "_ensure_registered"])
-def test_a_registry_with_a_method_of_another_source_is_left_alone(load, monkeypatch, name):
+def fronted(module):
+    methods = vars(module.KVCacheSpecRegistry)
+    return {
+        name for name in LOOKUPS if type(methods.get(name)) not in (classmethod, type(None))
+    }
+
+
+# The lookups that get no front where a function is not known: those that run it.
+RUN_BY = {
+    "_ensure_registered": set(LOOKUPS),
+    "get_manager_class": {"get_manager_class", "check_kv_cache_spec_registry"},
+    "get_uniform_type_base_spec": {
+        "get_uniform_type_base_spec",
+        "check_kv_cache_spec_registry",
+    },
+    "check_kv_cache_spec_registry": {"check_kv_cache_spec_registry"},
+}
+each_function = pytest.mark.parametrize("name", RUN_BY)
+
+
+def accelerated_where_it_is_known(module, name, message):
+    """Only the lookups that run the function are left alone."""
+    if name == "_ensure_registered":
+        left_alone(module, message)
+    else:
+        assert re.search(message, registry.accelerate(module))
+    assert fronted(module) == set(LOOKUPS) - RUN_BY[name]
+    for lookup in {"get_manager_class", "get_uniform_type_base_spec"} & fronted(module):
+        method = getattr(module.KVCacheSpecRegistry, lookup)
+        module.KVCacheSpecRegistry.register(Spec, Manager)
+        assert method(Spec()) is (Manager if lookup == "get_manager_class" else Spec)
+        assert not calls_python(lambda method=method: method(Spec()))
+
+
+@each_function
+def test_a_function_of_another_source_is_left_alone(load, monkeypatch, name):
     module = load()
     monkeypatch.setattr(registry, "_KNOWN", registry._KNOWN | {name: {"another digest"}})
-    left_alone(module, f"{name} is not as in vLLM")
+    message = f"{name} has a source that kvreg does not know$"
+    accelerated_where_it_is_known(module, name, message)
 
 
-@pytest.mark.parametrize("name", [*LOOKUPS, "_ensure_registered"])
-def test_a_registry_with_a_method_replaced_is_left_alone(load, name):
+@each_function
+def test_a_function_that_was_replaced_is_left_alone(load, name):
     module = load()
     setattr(module.KVCacheSpecRegistry, name, classmethod(lookup_like))
-    left_alone(module, f"{name} was replaced")
+    accelerated_where_it_is_known(module, name, f"{name} was replaced$")
 
 
-@pytest.mark.parametrize("name", [*LOOKUPS, "_ensure_registered"])
-def test_a_registry_with_the_code_of_a_method_replaced_is_left_alone(load, name):
+@each_function
+def test_a_function_that_is_not_there_is_left_alone(load, name):
+    module = load()
+    delattr(module.KVCacheSpecRegistry, name)
+    accelerated_where_it_is_known(module, name, f"{name} is not a classmethod of that class$")
+
+
+@each_function
+def test_a_function_whose_code_was_replaced_is_left_alone(load, name):
     module = load()
     getattr(module.KVCacheSpecRegistry, name).__func__.__code__ = lookup_like.__code__
-    left_alone(module, f"{name} is not what its source says")
+    accelerated_where_it_is_known(module, name, f"{name} is not what its source says$")
 
 
-def test_a_registry_with_other_defaults_is_left_alone(load):
-    module = load()
-    module.KVCacheSpecRegistry.get_uniform_type_base_spec.__func__.__defaults__ = (3,)
-    left_alone(module, "get_uniform_type_base_spec is not what its source says")
+def test_a_function_with_other_defaults_is_left_alone(load):
+    module, name = load(), "get_uniform_type_base_spec"
+    getattr(module.KVCacheSpecRegistry, name).__func__.__defaults__ = (3,)
+    accelerated_where_it_is_known(module, name, f"{name} is not what its source says$")
 
 
 def test_a_registry_without_its_source_is_left_alone(load, tmp_path):
@@ -304,3 +349,116 @@ def test_the_docstring_and_annotations_of_a_method_do_not_matter():
         registry.digest(bare)
     )
     assert registry.digest(parsed("def f(x):\n return -x")) != registry.digest(bare)
+
+
+# --- versions to come ---
+
+
+def with_parameter(name):
+    """Give a method one more parameter, with a default."""
+    return lambda text: re.sub(
+        rf"(def {name}\(\s*cls\b[^)]*?),?(\s*\))", r"\1, tenant=None\2", text
+    )
+
+
+ADDITIONS = {
+    "classmethod": lambda text: text.replace(
+        "    @classmethod\n    def register(",
+        "    @classmethod\n    def all_specs(cls):\n        return 3\n\n"
+        "    @classmethod\n    def register(",
+    ),
+    "field of the metadata": lambda text: re.sub(
+        r"(?m)^(    uniform_type_base_spec: type.*\n)(?=\n\n_REG)",
+        r"\1    tenant: str = 'default'\n",
+        text,
+    ),
+    "parameter of register": with_parameter("register"),
+    "module global": lambda text: text + "\n_REGISTRY_TENANTS = {}\n",
+}
+
+
+@pytest.mark.parametrize("what", ADDITIONS)
+def test_what_a_version_adds_beside_the_lookups_disables_none(load, what):
+    module = load(ADDITIONS[what])
+    assert registry.accelerate(module) == ""
+    assert fronted(module) == set(LOOKUPS)
+    spec = Spec()
+    module.KVCacheSpecRegistry.register(Spec, Manager)
+    assert [module.KVCacheSpecRegistry.get_manager_class(spec) for _ in range(2)] == [
+        Manager
+    ] * 2
+    assert not calls_python(lambda: module.KVCacheSpecRegistry.get_manager_class(spec))
+
+
+@each_function
+def test_a_version_with_one_more_parameter_of_a_function_runs_its_own(load, name):
+    module = load(with_parameter(name))
+    message = f"{name} has a source that kvreg does not know$"
+    accelerated_where_it_is_known(module, name, message)
+    if name != "_ensure_registered":
+        assert (
+            "tenant" in inspect.signature(getattr(module.KVCacheSpecRegistry, name)).parameters
+        )
+
+
+RENAMED = {
+    "_REGISTRY_KVCACHESPEC_LIST": "_ensure_registered has a source that kvreg does not know",
+    "KVCacheSpecMetadata": "has no plain class KVCacheSpecMetadata",
+}
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_a_version_with_another_name_is_left_alone_and_answers(load, name):
+    module = load(lambda text: text.replace(name, "Renamed"))
+    left_alone(module, RENAMED[name])
+    module.KVCacheSpecRegistry.register(Spec, Manager)
+    assert module.KVCacheSpecRegistry.get_manager_class(Spec()) is Manager
+
+
+def test_a_version_without_the_class_is_left_alone(load):
+    module = load(lambda text: text.replace("KVCacheSpecRegistry", "Renamed"))
+    with pytest.raises(registry.UnknownRegistryError, match="no plain class KVCacheSpecReg"):
+        registry.accelerate(module)
+
+
+@pytest.mark.parametrize("what", ["known", "known in part", "not known"])
+def test_installing_it_says_once_what_is_not_known(
+    load, monkeypatch, new_process, caplog, what
+):
+    caplog.set_level(logging.DEBUG)
+    edit = {
+        "known": None,
+        "known in part": with_parameter("get_manager_class"),
+        "not known": with_parameter("_ensure_registered"),
+    }[what]
+    module = load(edit)
+    monkeypatch.setattr(registry, "_MODULE", COPY)
+    registry.install()
+    registry.install()
+    said = [(record.levelno, record.message) for record in caplog.records]
+    text = f"vLLM's KV-cache spec registry is {{}}: {module.KVCacheSpecRegistry.__name__}."
+    text += "{} has a source that kvreg does not know"
+    assert (
+        said
+        == {
+            "known": [],
+            "known in part": [
+                (logging.WARNING, text.format("accelerated in part only", "get_manager_class"))
+            ],
+            "not known": [
+                (logging.WARNING, text.format("not accelerated", "_ensure_registered"))
+            ],
+        }[what]
+    )
+
+
+def test_a_module_that_fails_at_import_is_left_to_the_engine(
+    tmp_path, monkeypatch, new_process, caplog
+):
+    (tmp_path / "failing_registry.py").write_text("raise RuntimeError('has moved')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_MODULE", "failing_registry")
+    registry.install()
+    registry.install()
+    (record,) = caplog.records
+    assert record.message.endswith("is not accelerated: RuntimeError('has moved')")
