@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from kvreg import copy_blocks
+from kvreg.replay.plot import check_picture
 
 try:
     import torch
@@ -349,6 +350,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
+    if arguments.plot:
+        check_picture(arguments.plot)
     results = []
     for set_mib, pages in itertools.product(arguments.sets, arguments.pages):
         set_bytes = int(set_mib * MIB) // (4 * MIB) * 4 * MIB or int(set_mib * MIB)

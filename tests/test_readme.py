@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kvreg.replay.trace import read_trace
+
 README = Path(__file__).parent.parent / "README.md"
 
 
@@ -54,3 +56,12 @@ def test_a_trace_command_runs(command, tmp_path):
 def test_there_are_trace_commands_of_both_kinds():
     commands = [block for block in blocks("sh") if "replay TRACE" in block]
     assert ["--sweep-capacity" in command for command in commands] == [False, True]
+
+
+def test_the_line_of_a_trace_is_one(tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    (line,) = blocks("jsonl")
+    trace.write_text(line)
+    (request,) = read_trace(trace, tokens_per_block=512).requests
+    assert request.seconds == 27.482
+    assert len(request.hash_ids) == 2

@@ -34,12 +34,13 @@ EXIT_INTERRUPTED = 130
 _REPLAY_SUMMARY = "replay a trace through a host tier; report hits, speed and faults"
 _REPLAY_EPILOG = (
     "SIZE is a number of bytes, or digits with the suffix B, KiB, MiB, GiB or TiB. "
-    "The report: prefix hits are blocks found while all before them were found too; the "
-    "primary ones are had without a host tier, the host ones are what it adds. A request's "
-    "blocks beyond the primary tier's rows are computed and not kept, and an id that a request "
-    "repeats counts once. Bandwidths are 10^9 bytes a second from a job's submission to its "
-    "end. Scheduler is the time in calls of the tier; wait, the time spent waiting for copies. "
-    "A partial job served some of its blocks; a lost one never had a result. "
+    "The report: first, how the trace was read, and why so. Prefix hits are blocks found while "
+    "all before them were found too; the primary ones are had without a host tier, the host "
+    "ones are what it adds. A request's blocks beyond the primary tier's rows are computed and "
+    "not kept, and an id that a request repeats counts once. Bandwidths are 10^9 bytes a "
+    "second from a job's submission to its end. Scheduler is the time in calls of the tier; "
+    "wait, the time spent waiting for copies. A partial job served some of its blocks; a lost "
+    "one never had a result. "
     "A sweep (--sweep-capacity) replays the trace once for each capacity and eviction policy, "
     "copies no block, and reports the prefix hit rate of both tiers, beside the optimum: what "
     "the best policy could reach that knows the future. --host-capacity and --num-threads have "
@@ -162,8 +163,8 @@ def _add_trace_options(replay: argparse.ArgumentParser) -> None:
     replay.add_argument(
         "--sort",
         action="store_true",
-        help="replay requests in order of time, those of one time in the trace's order "
-        "(default: all in the trace's order)",
+        help="replay requests in order of time, those of one time in the trace's order, "
+        "and let --limit count them so (default: all in the trace's order)",
     )
     replay.add_argument(
         "--tokens-per-block",

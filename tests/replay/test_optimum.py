@@ -77,12 +77,12 @@ def test_the_head_is_kept_where_there_is_no_room_for_all():
 @pytest.mark.parametrize(
     ("num_blocks", "rate"),
     [
-        (500, 0.1368),
-        (1000, 0.1907),
-        (3000, 0.2945),
-        (10000, 0.3664),
-        (30000, 0.3664),
-        (60000, 0.3664),
+        (500, 0.1426),
+        (1000, 0.1988),
+        (3000, 0.3070),
+        (10000, 0.3819),
+        (30000, 0.3819),
+        (60000, 0.3819),
     ],
 )
 def test_the_optimum_of_a_production_trace(production_trace, num_blocks, rate, long):

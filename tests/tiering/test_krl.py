@@ -106,12 +106,12 @@ def requests(production_trace):
 @pytest.mark.parametrize(
     ("slots", "rate"),
     [
-        (500, 0.0708),
-        (1000, 0.0887),
-        (3000, 0.1404),
-        (10000, 0.2372),
-        (30000, 0.3326),
-        (60000, 0.3589),
+        (500, 0.0738),
+        (1000, 0.0924),
+        (3000, 0.1466),
+        (10000, 0.2486),
+        (30000, 0.3498),
+        (60000, 0.3746),
     ],
 )
 def test_both_serve_a_production_trace_alike(requests, slots, rate, long):

@@ -1,4 +1,4 @@
-"""Tells when requests came; of timestamps the trace does not say the unit."""
+"""Tells when requests came, by timestamps whose unit the trace does not say."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def detect_unit(timestamps: Sequence[float]) -> ChosenUnit:
     Where the least of them is 10^9 or more, they are moments since 1970: seconds below 10^11,
     milliseconds below 10^14, microseconds below 10^17, else nanoseconds. Other timestamps are
     milliseconds, but seconds where their mean gap is less than 1, or where some have fractions
-    and it is less than 100. None of those is certain that are seconds, or milliseconds with a
-    gap of less than 100.
+    and it is less than 100. Of those it is not certain that any are seconds, nor that whole
+    numbers with a gap of less than 100 are milliseconds.
     """
     if not timestamps:
         return ChosenUnit(None, "one request a second", True)

@@ -10,7 +10,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import cast
 
 STDIN = "-"
 """The path that stands for standard input."""
@@ -67,7 +67,7 @@ def _open(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
 def _lines(file: io.BufferedReader) -> Iterator[str]:
     try:
         compressed = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
-        stream = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if compressed else file
+        stream = gzip.GzipFile(fileobj=file) if compressed else file
         while line := stream.readline(_LONGEST_LINE + 1):
             yield _decode(line)
     except (EOFError, OSError, zlib.error) as error:
