@@ -106,10 +106,10 @@ def requests(production_trace):
 @pytest.mark.parametrize(
     ("slots", "rate"),
     [
-        (500, 0.0738),
-        (1000, 0.0924),
-        (3000, 0.1466),
-        (10000, 0.2486),
+        (500, 0.0734),
+        (1000, 0.0920),
+        (3000, 0.1471),
+        (10000, 0.2487),
         (30000, 0.3498),
         (60000, 0.3746),
     ],
@@ -163,12 +163,12 @@ def test_to_learn_of_a_request_after_its_blocks_were_stored_costs_little(request
 @pytest.mark.parametrize(
     ("slots", "rate"),
     [
-        (500, 0.0422),
-        (1000, 0.0445),
-        (3000, 0.0653),
-        (10000, 0.2116),
-        (30000, 0.3257),
-        (60000, 0.3590),
+        (500, 0.0440),
+        (1000, 0.0470),
+        (3000, 0.0702),
+        (10000, 0.2242),
+        (30000, 0.3448),
+        (60000, 0.3744),
     ],
 )
 def test_what_lru_finds_of_it(requests, slots, rate, long):
