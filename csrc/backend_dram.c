@@ -52,8 +52,7 @@ static kvreg_status check_ordinary(const kvreg_os_memory *memory, uint64_t data,
     return kvreg_fail(error, KVREG_E_MEMORY,
                       "the tier needs %" PRIu64 " bytes of ordinary memory for blocks and %" PRIu64
                       " for metadata, and %s leaves %" PRIu64
-                      " (less what other tiers were promised and have not used yet; with prefault "
-                      "they take it at their start)",
+                      "; what other tiers have not used yet is not counted, but under prefault",
                       data, metadata, memory->limit, memory->available);
 }
 

@@ -74,7 +74,8 @@ typedef struct kvreg_backend {
 
     /* Says whether the machine can give what is asked, before anything is mapped.
      * KVREG_E_ARGUMENT: an option has a value that this backend or this machine cannot serve.
-     * KVREG_E_MEMORY: the text states what was asked, what there is, and which limit binds. */
+     * KVREG_E_MEMORY: the text states what was asked, what there is, and which limit binds.
+     * KVREG_OK: it may fill *error, too, with that status and a warning for the user. */
     kvreg_status (*check)(const kvreg_backend_request *request, kvreg_error *error);
 
     /* Maps the slots' bytes, whose content does not matter, and fills *memory. After a failure

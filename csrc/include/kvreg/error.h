@@ -16,7 +16,8 @@ typedef enum kvreg_status {
     KVREG_E_SYSTEM,   /* a system call failed for another reason */
 } kvreg_status;
 
-/* A function that takes a `kvreg_error *` fills it exactly when it does not return KVREG_OK. */
+/* A function that takes a `kvreg_error *` fills it exactly when it does not return KVREG_OK; one that
+ * may warn says so. */
 typedef struct kvreg_error {
     kvreg_status status;
     char text[256]; /* one sentence for people: the value, and what is allowed */
